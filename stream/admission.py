@@ -1,0 +1,120 @@
+"""Decides whether an append is stored, answered from memory, or refused (DESIGN, law 3).
+
+One pure decision for every backend: memory asks it before storing; SQLite lets its triggers decide in the same
+terms and asks it afterwards why a row was refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import secrets
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from stream.errors import ProducerFenced, ProducerGap, SeqConflict
+from stream.limits import MAX_INTEGER, check_events, check_id, check_position, check_producer
+from stream.records import AppendResult, NewEvent, Producer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_PREFIX: Final = secrets.token_bytes(8)
+_COUNTER: Final = itertools.count()
+
+
+class Append(msgspec.Struct, frozen=True):
+    """A checked request. `aid` (16 bytes) names it: random, or derived from `append_id` and the content."""
+
+    stream_id: str
+    events: tuple[NewEvent, ...]
+    expected_seq: int | None
+    producer: Producer | None
+    aid: bytes
+    named: bool
+
+
+class Watermark(msgspec.Struct, frozen=True):
+    """What a stream remembers of a producer: its newest append and the numbers that got."""
+
+    epoch: int
+    seq: int
+    first_seq: int
+    last_seq: int
+
+
+def admit(append: Append, *, head: int, watermark: Watermark | None, earlier: AppendResult | None) -> AppendResult | None:
+    """Returns None if the append goes in at `head`, or the answer it had got before.
+
+    `earlier` is the answer of a stored append with the same `aid` that began right after `expected_seq`. Raises
+    `ProducerFenced`, `ProducerGap` or `SeqConflict`; the producer is judged first, so that a retry of an append
+    that had moved the head is a duplicate and no conflict.
+    """
+    producer, expected = append.producer, append.expected_seq
+    if producer is not None:
+        repeat = _judge_producer(append.stream_id, producer, head, watermark)
+        if repeat is not None:
+            return repeat
+    if expected is None or expected == head:
+        return None
+    if append.named and earlier is not None:
+        return earlier
+    raise SeqConflict(append.stream_id, expected, head)
+
+
+def prepare(
+    stream_id: str,
+    events: Sequence[NewEvent],
+    *,
+    expected_seq: int | None,
+    append_id: str | None,
+    producer: Producer | None,
+) -> Append:
+    """Checks what a caller gave, before anything is stored.
+
+    Raises `InvalidId`, `InvalidEvent` or `ValueError`; an `append_id` needs an `expected_seq` and excludes a
+    producer, and a producer's append is never empty.
+    """
+    check_id("stream id", stream_id)
+    check_events(events)
+    if expected_seq is not None:
+        check_position("expected_seq", expected_seq)
+        if expected_seq + len(events) > MAX_INTEGER:
+            raise ValueError(f"expected_seq {expected_seq} leaves no room for {len(events)} events")
+    if producer is not None:
+        check_producer(producer)
+        if not events:
+            raise ValueError("a producer's append needs at least one event")
+    aid = _PREFIX + next(_COUNTER).to_bytes(8, "big")
+    if append_id is not None:
+        check_id("append id", append_id)
+        if expected_seq is None or producer is not None:
+            raise ValueError("append_id goes with expected_seq, and never beside a producer")
+        aid = _digest(append_id, events)
+    return Append(stream_id, tuple(events), expected_seq, producer, aid, append_id is not None)
+
+
+def _judge_producer(stream_id: str, producer: Producer, head: int, watermark: Watermark | None) -> AppendResult | None:
+    if watermark is None or producer.epoch > watermark.epoch:
+        if producer.seq != 0:
+            raise ProducerGap(stream_id, producer.id, 0)
+        return None
+    if producer.epoch < watermark.epoch:
+        raise ProducerFenced(stream_id, producer.id, watermark.epoch)
+    if producer.seq > watermark.seq + 1:
+        raise ProducerGap(stream_id, producer.id, watermark.seq + 1)
+    if producer.seq == watermark.seq + 1:
+        return None
+    if producer.seq == watermark.seq:
+        return AppendResult(watermark.first_seq, watermark.last_seq, duplicate=True)
+    return AppendResult(head + 1, head, duplicate=True)
+
+
+def _digest(append_id: str, events: Sequence[NewEvent]) -> bytes:
+    """The content is part of the name, so a repeat with other content is another append, and conflicts."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (append_id.encode(), *(part for event in events for part in (event.type.encode(), event.data))):
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return digest.digest()

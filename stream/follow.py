@@ -1,0 +1,34 @@
+"""Follows a stream: everything after a position, each event once, in order, then what comes (law 9)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stream.errors import Diverged
+from stream.limits import check_position
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from stream.records import Event
+    from stream.store import EventStore
+
+
+async def follow(store: EventStore, stream_id: str, *, after: int = 0) -> AsyncIterator[Event]:
+    """Yields every event after `after` and goes on waiting for more; stop it by leaving the loop.
+
+    Catching up and going live are the same loop over `read`, so there is no moment between them. Raises
+    `Truncated` if the position lies below the floor, also when the floor overtakes a slow reader, `Diverged` if
+    it lies beyond the head, and `StoreClosed` when the store is closed under it.
+    """
+    check_position("after", after)
+    head = (await store.bounds(stream_id)).head
+    if after > head:
+        raise Diverged(stream_id, after, head)
+    while True:
+        events = await store.read(stream_id, after=after)
+        for event in events:
+            yield event
+            after = event.seq
+        if not events:
+            await store.wait(stream_id, after=after)

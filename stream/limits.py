@@ -1,0 +1,77 @@
+"""Every limit of a log, in one place, and the checks that enforce them before anything is stored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from stream.errors import InvalidEvent, InvalidId
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stream.records import NewEvent, Producer
+
+MAX_ID_BYTES: Final = 256
+MAX_TYPE_BYTES: Final = 64
+MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
+MAX_APPEND_BYTES: Final = 64 * 1024 * 1024
+MAX_APPEND_EVENTS: Final = 10_000
+MAX_INTEGER: Final = 2**63 - 1
+
+
+def check_id(what: str, value: str, *, max_bytes: int = MAX_ID_BYTES) -> str:
+    """Returns `value`, or raises `InvalidId` unless it is 1 to `max_bytes` bytes of UTF-8 without NUL."""
+    why = _why_bad(value, max_bytes)
+    if why:
+        shown = repr(value if len(value) <= 40 else value[:40] + "…")  # an id of 10 kB would bury the reason
+        raise InvalidId(f"{what} {shown} {why}: use 1 to {max_bytes} bytes of UTF-8 without NUL")
+    return value
+
+
+def check_position(what: str, value: object) -> int:
+    """Returns `value`, or raises `ValueError` unless it is a whole number of at least 0 that a store can hold."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_INTEGER:
+        raise ValueError(f"{what} must be a whole number from 0 to {MAX_INTEGER}, not {value!r}")
+    return value
+
+
+def check_events(events: Sequence[NewEvent]) -> None:
+    """Raises `InvalidEvent` with the index of the first event that no store takes."""
+    if len(events) > MAX_APPEND_EVENTS:
+        raise InvalidEvent(MAX_APPEND_EVENTS, f"an append holds at most {MAX_APPEND_EVENTS} events, not {len(events)}")
+    total_bytes = 0
+    for index, event in enumerate(events):
+        why = _why_bad(event.type, MAX_TYPE_BYTES)
+        if why:
+            raise InvalidEvent(index, f"its type {why}: use 1 to {MAX_TYPE_BYTES} bytes of UTF-8 without NUL")
+        data: object = event.data
+        if not isinstance(data, bytes):
+            raise InvalidEvent(index, f"its data is {type(data).__name__}, not bytes")
+        if len(event.data) > MAX_EVENT_BYTES:
+            raise InvalidEvent(index, f"its data is {len(event.data)} bytes, the limit is {MAX_EVENT_BYTES}")
+        total_bytes += len(event.data)
+        if total_bytes > MAX_APPEND_BYTES:
+            raise InvalidEvent(index, f"the append grows over {MAX_APPEND_BYTES} bytes here: split it")
+
+
+def check_producer(producer: Producer) -> None:
+    """Raises `InvalidId` or `ValueError` for a producer that no store takes."""
+    check_id("producer id", producer.id)
+    check_position("producer epoch", producer.epoch)
+    check_position("producer seq", producer.seq)
+
+
+def _why_bad(text: object, max_bytes: int) -> str:
+    if not isinstance(text, str):
+        return f"is {type(text).__name__}, not text"
+    if not text:
+        return "is empty"
+    if len(text) > max_bytes:
+        return f"is {len(text)} characters long"
+    try:
+        size_bytes = len(text.encode())
+    except UnicodeEncodeError:
+        return "holds a lone surrogate"
+    if size_bytes > max_bytes:
+        return f"is {size_bytes} bytes long"
+    return "holds a NUL" if "\0" in text else ""

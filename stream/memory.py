@@ -1,0 +1,209 @@
+"""The log in memory: the reference that every other backend is held against."""
+
+from __future__ import annotations
+
+import bisect
+import secrets
+import time
+from typing import TYPE_CHECKING
+
+from stream.admission import Append, Watermark, admit, prepare
+from stream.errors import StoreClosed, Truncated
+from stream.limits import check_id, check_position
+from stream.records import AppendResult, Bounds, Event, Producer, Snapshot, SnapshotInfo, StreamInfo
+from stream.snapshots import check_dispensable, check_snapshot, open_envelope, seal
+from stream.wakeups import Wakeups, await_signal
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from stream.records import NewEvent
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970, the default clock of every store."""
+    return time.time_ns() // 1_000_000
+
+
+class MemoryStore:
+    """An `EventStore` that is gone with its process. Durability and several processes apart, it keeps every law."""
+
+    def __init__(self, *, clock_ms: Callable[[], int] = now_ms) -> None:
+        self.incarnation = secrets.token_hex(16)
+        self._streams: dict[str, _Stream] = {}
+        self._snapshots = MemorySnapshots(self)
+        self._wakeups = Wakeups()
+        self._clock_ms = clock_ms
+        self._closed = False
+
+    @property
+    def snapshots(self) -> MemorySnapshots:
+        """See `EventStore.snapshots`."""
+        return self._snapshots
+
+    async def append(
+        self,
+        stream_id: str,
+        events: Sequence[NewEvent],
+        *,
+        expected_seq: int | None = None,
+        append_id: str | None = None,
+        producer: Producer | None = None,
+    ) -> AppendResult:
+        """See `EventStore.append`."""
+        append = prepare(stream_id, events, expected_seq=expected_seq, append_id=append_id, producer=producer)
+        stream = self.stream(stream_id)
+        watermark = stream.watermarks.get(producer.id) if producer else None
+        answer = admit(append, head=stream.head, watermark=watermark, earlier=stream.earlier(append))
+        if answer is not None:
+            return answer
+        if not append.events:
+            return AppendResult(stream.head + 1, stream.head)
+        self._streams[stream_id] = stream
+        result = stream.store(append, self._clock_ms())
+        self._wakeups.wake(stream_id)
+        return result
+
+    async def read(self, stream_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        """See `EventStore.read`."""
+        check_position("after", after)
+        check_position("limit", limit)
+        stream = self.stream(stream_id)
+        if after < stream.floor:
+            raise Truncated(stream_id, after, stream.floor)
+        start = after - stream.floor
+        return stream.events[start : start + limit]
+
+    async def bounds(self, stream_id: str) -> Bounds:
+        """See `EventStore.bounds`."""
+        stream = self.stream(stream_id)
+        return Bounds(stream.floor, stream.head, stream.origin)
+
+    async def producer(self, stream_id: str, producer_id: str) -> Producer | None:
+        """See `EventStore.producer`."""
+        check_id("producer id", producer_id)
+        watermark = self.stream(stream_id).watermarks.get(producer_id)
+        return None if watermark is None else Producer(producer_id, watermark.epoch, watermark.seq)
+
+    async def wait(self, stream_id: str, *, after: int) -> None:
+        """See `EventStore.wait`."""
+        check_position("after", after)
+        with self._wakeups.expect(stream_id) as signal:
+            if self.stream(stream_id).head <= after:
+                await await_signal(signal)
+
+    async def truncate(self, stream_id: str, *, through: int) -> Bounds:
+        """See `EventStore.truncate`."""
+        check_position("through", through)
+        stream = self.stream(stream_id)
+        stream.raise_floor(through)
+        return Bounds(stream.floor, stream.head, stream.origin)
+
+    async def delete(self, stream_id: str) -> None:
+        """See `EventStore.delete`."""
+        stream = self.stream(stream_id)
+        stream.raise_floor(stream.head)
+        stream.origin = stream.head
+        stream.envelopes.clear()
+
+    async def streams(self, *, prefix: str = "") -> AsyncIterator[StreamInfo]:
+        """See `EventStore.streams`."""
+        for stream_id in sorted(self._streams):
+            if stream_id.startswith(prefix):
+                stream = self.stream(stream_id)
+                yield StreamInfo(stream_id, stream.floor, stream.head, stream.origin)
+
+    async def close(self) -> None:
+        """See `EventStore.close`."""
+        self._closed = True
+        self._wakeups.wake_all()
+
+    def stream(self, stream_id: str) -> _Stream:
+        """The stream, or an empty one that is not kept; raises `InvalidId` or `StoreClosed`."""
+        check_id("stream id", stream_id)
+        if self._closed:
+            raise StoreClosed("the store is closed")
+        return self._streams.get(stream_id) or _Stream(stream_id)
+
+
+class MemorySnapshots:
+    """The `SnapshotStore` beside a `MemoryStore`; it keeps sealed bytes, so nobody can change a stored state."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def save(self, snapshot: Snapshot) -> bool:
+        """See `SnapshotStore.save`."""
+        stream = self._store.stream(snapshot.stream_id)
+        check_snapshot(snapshot, Bounds(stream.floor, stream.head, stream.origin))
+        newest = self._newest(stream, snapshot.projector)
+        if newest is not None and snapshot.last_seq <= newest.last_seq:
+            return False
+        stream.envelopes[snapshot.projector, snapshot.last_seq] = seal(snapshot)
+        return True
+
+    async def load(self, stream_id: str, projector: str) -> Snapshot | None:
+        """See `SnapshotStore.load`."""
+        check_id("projector name", projector)
+        return self._newest(self._store.stream(stream_id), projector)
+
+    async def list(self, stream_id: str) -> list[SnapshotInfo]:
+        """See `SnapshotStore.list`."""
+        envelopes = self._store.stream(stream_id).envelopes
+        return [
+            SnapshotInfo(projector, last_seq, open_envelope(data, stream_id=stream_id, projector=projector) is not None)
+            for (projector, last_seq), data in sorted(envelopes.items())
+        ]
+
+    async def delete(self, stream_id: str, projector: str, last_seq: int | None = None) -> None:
+        """See `SnapshotStore.delete`."""
+        stream = self._store.stream(stream_id)
+        if last_seq is not None:
+            bounds = Bounds(stream.floor, stream.head, stream.origin)
+            check_dispensable(stream_id, projector, last_seq, bounds, await self.list(stream_id))
+        for key in [key for key in stream.envelopes if key[0] == projector and last_seq in (None, key[1])]:
+            del stream.envelopes[key]
+
+    def _newest(self, stream: _Stream, projector: str) -> Snapshot | None:
+        for name, last_seq in sorted(stream.envelopes, key=lambda key: -key[1]):
+            if name == projector:
+                envelope = stream.envelopes[name, last_seq]
+                snapshot = open_envelope(envelope, stream_id=stream.stream_id, projector=projector)
+                if snapshot is not None:
+                    return snapshot
+        return None
+
+
+class _Stream:
+    def __init__(self, stream_id: str) -> None:
+        self.stream_id = stream_id
+        self.head = self.floor = self.origin = 0
+        self.events: list[Event] = []  # floor < seq <= head
+        self.watermarks: dict[str, Watermark] = {}
+        self.envelopes: dict[tuple[str, int], bytes] = {}
+        self._appends: list[tuple[int, bytes, AppendResult]] = []  # (first seq - 1, aid, answer), above the floor
+
+    def earlier(self, append: Append) -> AppendResult | None:
+        at = bisect.bisect_left(self._appends, append.expected_seq or 0, key=lambda entry: entry[0])
+        if at < len(self._appends) and self._appends[at][:2] == (append.expected_seq, append.aid):
+            return self._appends[at][2]
+        return None
+
+    def store(self, append: Append, at: int) -> AppendResult:
+        first = self.head + 1
+        self.events += [Event(self.stream_id, first + n, e.type, e.data, at) for n, e in enumerate(append.events)]
+        self.head += len(append.events)
+        if append.producer is not None:
+            producer = append.producer
+            self.watermarks[producer.id] = Watermark(producer.epoch, producer.seq, first, self.head)
+        result = AppendResult(first, self.head)
+        self._appends.append((first - 1, append.aid, result))
+        return result
+
+    def raise_floor(self, through: int) -> None:
+        if through > self.head:
+            raise ValueError(f"stream {self.stream_id!r} ends at {self.head}, it can't be truncated through {through}")
+        if through > self.floor:
+            del self.events[: through - self.floor]
+            self.floor = through
+            self._appends = [entry for entry in self._appends if entry[0] >= through]

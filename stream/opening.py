@@ -1,0 +1,83 @@
+"""Opens a store by its URL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from urllib.parse import unquote
+
+import anyio
+
+from stream.errors import StoreUnusable
+from stream.memory import MemoryStore
+from stream.sqlite.database import Durability, open_database
+from stream.sqlite.store import SqliteStore
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator
+    from types import TracebackType
+    from typing import Protocol
+
+    class Closable(Protocol):
+        """What can be opened can be closed."""
+
+        async def close(self) -> None:
+            """Closes it."""
+
+
+S = TypeVar("S", bound="Closable")
+MEMORY: Final = "memory:"
+
+
+def open_store(url: str, *, create: bool = True, durability: Durability = "full") -> Opening[MemoryStore | SqliteStore]:
+    """Opens the log at `url`: `memory:`, `sqlite:///path` (four slashes for an absolute one), or a bare path.
+
+    `async with open_store(url) as store` closes it at the end; `await open_store(url)` leaves that to you. With
+    `create=False` a missing file is an error. `durability="normal"` may lose the newest appends to a power cut.
+    Raises `StoreUnusable`.
+    """
+
+    async def make() -> MemoryStore | SqliteStore:
+        if url == MEMORY:
+            return MemoryStore()
+        database = await open_database(sqlite_path(url), create=create, durability=durability)
+        try:
+            return await SqliteStore.attach(database)
+        except BaseException:
+            await database.close()
+            raise
+
+    return Opening(make)
+
+
+def sqlite_path(url: str) -> str:
+    """The path in a `sqlite:///` URL or a bare path; raises `StoreUnusable` for other URLs."""
+    if url.startswith("sqlite:///"):
+        return unquote(url.removeprefix("sqlite:///"))
+    scheme, separator, _ = url.partition("://")
+    if separator or url == MEMORY:
+        raise StoreUnusable(url, f"{scheme}: is no kind of store: use a path, sqlite:///path or memory:")
+    if not url:
+        raise StoreUnusable("''", "an empty path names no database: use a path, sqlite:///path or memory:")
+    return url
+
+
+class Opening(Generic[S]):
+    """Something that is opened by `await`, or by `async with`, which also closes it."""
+
+    def __init__(self, make: Callable[[], Awaitable[S]]) -> None:
+        self._make = make
+        self._made: S | None = None
+
+    def __await__(self) -> Generator[None, None, S]:
+        return self._make().__await__()
+
+    async def __aenter__(self) -> S:
+        self._made = await self._make()
+        return self._made
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._made is not None:
+            with anyio.CancelScope(shield=True):  # a cancelled body still closes what it opened
+                await self._made.close()

@@ -1,0 +1,290 @@
+"""One SQLite file: one writer, who works alone in a task of its own, and readers who can't write.
+
+Callers hand over jobs and await a future; cancelling them can't leave a statement half done or a transaction open,
+and a crash of theirs does not cut the writer (DESIGN §5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+import aiosqlite
+import anyio
+
+from stream.errors import StoreClosed, StoreUnusable
+from stream.sqlite.errors import is_busy, translate
+from stream.sqlite.migrations import check_owner, migrate
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+Sql = Callable[..., Awaitable[list[Row]]]
+"""Runs one statement: `await sql(text, parameters)`."""
+Durability = Literal["full", "normal"]
+
+MEMORY: Final = ":memory:"
+BUSY_LIMIT_S: Final = 30.0
+POLL_INTERVAL_S: Final = 0.025
+_READERS: Final = 2
+
+
+class Database:
+    """A file that is open. Made by `open_database`; public to `ledger`, which keeps its own tables in it."""
+
+    def __init__(self, path: str, durability: Durability) -> None:
+        self.path = path
+        self._durability = durability
+        self._jobs: deque[tuple[Callable[[Sql], Awaitable[Any]], asyncio.Future[Any]]] = deque()
+        self._work = asyncio.Event()
+        self._closing = False
+        self._failure: BaseException | None = None
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._readers: list[aiosqlite.Connection] = []
+        self._next_reader = 0
+        self._watchers: list[Callable[[], None]] = []
+        self._task = asyncio.create_task(self._live(), name=f"tailfold writer of {path}")
+
+    async def write(self, job: Callable[[Sql], Awaitable[T]]) -> T:
+        """Runs `job(sql)` inside the writer, after what was handed over before; each statement commits by itself.
+
+        Raises what the job raises, and `StoreFull`, `StoreBusy`, `StoreUnusable`, `StoreClosed`.
+        """
+        return await self.submit(job)
+
+    async def transact(self, job: Callable[[Sql], Awaitable[T]]) -> T:
+        """As `write`, in one transaction that is whole or absent."""
+
+        async def whole(sql: Sql) -> T:
+            await sql("BEGIN IMMEDIATE")
+            try:
+                result = await job(sql)
+                await sql("COMMIT")
+            except BaseException:
+                await self._roll_back()
+                raise
+            return result
+
+        return await self.submit(whole)
+
+    def submit(self, job: Callable[[Sql], Awaitable[T]]) -> asyncio.Future[T]:
+        """Hands a job over without waiting for it."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        if self._closing or self._task.done():
+            future.set_exception(StoreClosed(f"{self.path} is closed"))
+            return future
+        self._jobs.append((job, future))
+        self._work.set()
+        return future
+
+    async def read(self, text: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        """One statement on a connection that can't write; it sees every commit that was acknowledged."""
+        if self._closing or self._task.done():
+            raise StoreClosed(f"{self.path} is closed")
+        if not self._readers:  # a database in memory has one connection only
+
+            async def job(sql: Sql) -> list[Row]:
+                return await sql(text, parameters)
+
+            return await self.submit(job)
+        self._next_reader = (self._next_reader + 1) % len(self._readers)
+        try:
+            return list(await self._readers[self._next_reader].execute_fetchall(text, parameters))  # type: ignore[arg-type]
+        except sqlite3.Error as error:
+            raise translate(error, self.path) from error
+        except ValueError as error:  # aiosqlite: closed while this call was on its way
+            raise StoreClosed(f"{self.path} is closed") from error
+
+    def watch(self, watcher: Callable[[], None]) -> Callable[[], None]:
+        """Calls `watcher` when another process has committed; returns what ends that."""
+        self._watchers.append(watcher)
+        self._work.set()
+        return lambda: self._watchers.remove(watcher)
+
+    async def close(self) -> None:
+        """Finishes the jobs that were handed over, then closes; a cancelled caller does not stop it."""
+        self._closing = True
+        self._work.set()
+        with anyio.CancelScope(shield=True):
+            await asyncio.shield(asyncio.wait([self._task]))
+
+    async def install(self, component: str, scripts: Sequence[str]) -> None:
+        """Brings the tables of `component` to their newest form; see `migrate`."""
+        await self.transact(lambda sql: migrate(sql, self.path, component, scripts))
+
+    async def _live(self) -> None:
+        async with _Connections(self.path, self._durability) as connections:
+            try:
+                self._writer = await connections.open_writer()
+                self._readers = await connections.open_readers()
+            except BaseException as error:
+                self._closing = True
+                _settle(self._opened, error=translate(error, self.path) if isinstance(error, sqlite3.Error) else error)
+                return
+            _settle(self._opened, None)
+            try:
+                await self._serve()
+            finally:
+                self._closing = True
+                while self._jobs:
+                    _settle(self._jobs.popleft()[1], error=StoreClosed(f"{self.path} was closed before this was done"))
+
+    async def _serve(self) -> None:
+        seen = None
+        while True:
+            while self._jobs:
+                job, future = self._jobs.popleft()
+                if future.cancelled():
+                    continue
+                try:
+                    _settle(future, await job(self._sql))
+                except Exception as error:
+                    _settle(future, error=error)
+                except BaseException:
+                    _settle(future, error=StoreClosed(f"{self.path} was closed while this was done: outcome unknown"))
+                    raise
+            if self._closing:
+                return
+            self._work.clear()
+            if not self._watchers:
+                await self._work.wait()
+                continue
+            with anyio.move_on_after(POLL_INTERVAL_S):
+                await self._work.wait()
+            if not self._jobs:
+                # On the writer's own connection this number moves only when somebody else commits.
+                version = await self._sql("PRAGMA data_version")
+                if version != seen:
+                    seen = version
+                    for watcher in list(self._watchers):
+                        watcher()
+
+    async def _sql(self, text: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        """One statement on the writer's connection. Busy means nothing was stored, so it is tried again."""
+        deadline = time.monotonic() + BUSY_LIMIT_S
+        pause_s = 0.001
+        while True:
+            try:
+                return list(await self._writer.execute_fetchall(text, parameters))  # type: ignore[arg-type]
+            except sqlite3.Error as error:
+                if not is_busy(error) or time.monotonic() > deadline:
+                    raise translate(error, self.path) from error
+            await asyncio.sleep(random.uniform(0.2, 1) * pause_s)  # noqa: S311 - jitter, no secret
+            pause_s = min(pause_s * 1.5, 0.02)
+
+    async def _roll_back(self) -> None:
+        if self._writer.in_transaction:
+            await self._writer.execute_fetchall("ROLLBACK")
+
+
+async def open_database(path: str, *, create: bool, durability: Durability = "full") -> Database:
+    """Opens the file at `path`; with `create` a missing or empty one becomes a new database.
+
+    Raises `StoreUnusable` for a path that is no Tailfold database or can't be written.
+    """
+    if durability not in ("full", "normal"):
+        raise ValueError(f"durability is 'full' or 'normal', not {durability!r}")
+    if path != MEMORY:
+        _check_path(path, create=create)
+    database = Database(path, durability)
+    try:
+        await asyncio.shield(database._opened)  # noqa: SLF001 - its own maker
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await database.close()
+        raise
+    return database
+
+
+class _Connections:
+    """Opens connections and surely closes them: one that is left open would keep the interpreter from exiting."""
+
+    def __init__(self, path: str, durability: Durability) -> None:
+        self._path = path
+        self._durability = durability
+        self._open: list[aiosqlite.Connection] = []
+
+    async def __aenter__(self) -> _Connections:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for connection in reversed(self._open):  # readers first, so that the writer may fold the WAL back
+            await connection.close()
+
+    async def open_writer(self) -> aiosqlite.Connection:
+        writer = await self._connect()
+        await _patiently(lambda: check_owner(writer, self._path))  # before anything of the file is changed
+        await _patiently(lambda: writer.execute_fetchall("PRAGMA journal_mode = WAL"))
+        await writer.execute_fetchall(f"PRAGMA synchronous = {self._durability}")
+        await writer.execute_fetchall("PRAGMA foreign_keys = ON")
+        await writer.execute_fetchall("PRAGMA secure_delete = ON")
+        return writer
+
+    async def open_readers(self) -> list[aiosqlite.Connection]:
+        readers = [] if self._path == MEMORY else [await self._connect() for _ in range(_READERS)]
+        for reader in readers:
+            await reader.execute_fetchall("PRAGMA query_only = ON")
+        return readers
+
+    async def _connect(self) -> aiosqlite.Connection:
+        # timeout 0: waiting for a lock is done with jitter in the task, not asleep in SQLite's thread.
+        connection = await aiosqlite.connect(self._path, isolation_level=None, timeout=0, cached_statements=256)
+        self._open.append(connection)
+        return connection
+
+
+async def _patiently(step: Callable[[], Awaitable[object]]) -> None:
+    """Tries again while another process holds the lock: the first openers of a new file meet here."""
+    deadline = time.monotonic() + BUSY_LIMIT_S
+    while True:
+        try:
+            await step()
+        except sqlite3.Error as error:
+            if not is_busy(error) or time.monotonic() > deadline:
+                raise
+        else:
+            return
+        await asyncio.sleep(random.uniform(0.001, 0.02))  # noqa: S311 - jitter, no secret
+
+
+def _check_path(path: str, *, create: bool) -> None:
+    if "\0" in path:
+        raise StoreUnusable(repr(path), "a path holds no NUL: name another file")
+    file = Path(path)
+    if file.is_dir():
+        raise StoreUnusable(path, "this is a folder: name a file in it")
+    if not file.exists():
+        if not create:
+            raise StoreUnusable(path, "there is no such file: name the database with --data, or make one with `tailfold play`")
+        if not file.absolute().parent.is_dir():
+            raise StoreUnusable(path, "its folder does not exist: make it first")
+        return
+    try:
+        with file.open("rb") as opened:
+            start = opened.read(16)
+    except OSError as error:
+        raise StoreUnusable(path, f"the file can't be read ({error.strerror}): give this user access to it") from error
+    if start and start != b"SQLite format 3\0":
+        raise StoreUnusable(path, "this is no Tailfold database: name another file")
+    if not start and not create:
+        raise StoreUnusable(path, "the file is empty: name the database with --data, or make one with `tailfold play`")
+
+
+def _settle(future: asyncio.Future[Any], result: object = None, *, error: BaseException | None = None) -> None:
+    if future.done():  # the caller was cancelled; what was done stays done
+        return
+    if error is not None:
+        future.set_exception(error)
+        future.exception()  # retrieved: a caller who never awaits it is not an error of its own
+    else:
+        future.set_result(result)

@@ -1,0 +1,93 @@
+"""Snapshots in the same file as the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from stream.limits import check_id
+from stream.records import Bounds, Snapshot, SnapshotInfo
+from stream.snapshots import check_dispensable, check_snapshot, open_envelope, seal
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from stream.sqlite.database import Database, Row, Sql
+
+_STREAM: Final = "(SELECT id FROM streams WHERE name = ?1)"
+_BOUNDS: Final = "SELECT floor, head, origin FROM streams WHERE name = ?"
+_NEXT_OLDER: Final = f"""
+SELECT last_seq, envelope FROM snapshots
+WHERE stream = {_STREAM} AND projector = ?2 AND last_seq < ?3 ORDER BY last_seq DESC LIMIT 1"""  # noqa: S608 - constants
+_ALL: Final = f"""
+SELECT projector, last_seq, envelope FROM snapshots
+WHERE stream = {_STREAM} AND (projector, last_seq) > (?2, ?3) ORDER BY projector, last_seq LIMIT 1"""  # noqa: S608 - constants
+_PUT: Final = f"INSERT INTO snapshots SELECT {_STREAM}, ?2, ?3, ?4"  # noqa: S608 - constants
+_DROP: Final = f"DELETE FROM snapshots WHERE stream = {_STREAM} AND projector = ?2 AND (?3 IS NULL OR last_seq = ?3)"  # noqa: S608 - constants
+
+
+class SqliteSnapshots:
+    """The `SnapshotStore` beside a `SqliteStore`. One envelope at a time is held in memory."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def save(self, snapshot: Snapshot) -> bool:
+        """See `SnapshotStore.save`."""
+        check_id("stream id", snapshot.stream_id)
+
+        async def job(sql: Sql) -> bool:
+            rows = await sql(_BOUNDS, (snapshot.stream_id,))
+            check_snapshot(snapshot, Bounds(*rows[0]) if rows else Bounds(0, 0))
+            newest = await _newest(sql, snapshot.stream_id, snapshot.projector)
+            if newest is not None and snapshot.last_seq <= newest.last_seq:
+                return False
+            place = (snapshot.stream_id, snapshot.projector, snapshot.last_seq)
+            await sql(_DROP, place)  # an unreadable one of the same seq
+            await sql(_PUT, (*place, seal(snapshot)))
+            return True
+
+        return await self._database.transact(job)
+
+    async def load(self, stream_id: str, projector: str) -> Snapshot | None:
+        """See `SnapshotStore.load`."""
+        check_id("stream id", stream_id)
+        check_id("projector name", projector)
+        return await _newest(self._database.read, stream_id, projector)
+
+    async def list(self, stream_id: str) -> list[SnapshotInfo]:
+        """See `SnapshotStore.list`."""
+        check_id("stream id", stream_id)
+        return await _list(self._database.read, stream_id)
+
+    async def delete(self, stream_id: str, projector: str, last_seq: int | None = None) -> None:
+        """See `SnapshotStore.delete`."""
+        check_id("stream id", stream_id)
+
+        async def job(sql: Sql) -> None:
+            rows = await sql(_BOUNDS, (stream_id,))
+            if rows and last_seq is not None:
+                check_dispensable(stream_id, projector, last_seq, Bounds(*rows[0]), await _list(sql, stream_id))
+            await sql(_DROP, (stream_id, projector, last_seq))
+
+        await self._database.transact(job)
+
+
+async def _newest(sql: Callable[..., Awaitable[list[Row]]], stream_id: str, projector: str) -> Snapshot | None:
+    below = 2**63 - 1
+    while rows := await sql(_NEXT_OLDER, (stream_id, projector, below)):
+        [(below, envelope)] = rows
+        snapshot = open_envelope(envelope, stream_id=stream_id, projector=projector)
+        if snapshot is not None:
+            return snapshot
+    return None
+
+
+async def _list(sql: Callable[..., Awaitable[list[Row]]], stream_id: str) -> list[SnapshotInfo]:
+    infos: list[SnapshotInfo] = []
+    place: tuple[str, int] = ("", 0)
+    while rows := await sql(_ALL, (stream_id, *place)):
+        [(projector, last_seq, envelope)] = rows
+        place = (projector, last_seq)
+        readable = open_envelope(envelope, stream_id=stream_id, projector=projector) is not None
+        infos.append(SnapshotInfo(projector, last_seq, readable))
+    return infos

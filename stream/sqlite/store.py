@@ -1,0 +1,195 @@
+"""The log in one SQLite file: a row holds one append, the schema holds the rules."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from stream.admission import admit, prepare
+from stream.errors import CorruptEvent, StreamError, Truncated
+from stream.limits import check_id, check_position
+from stream.memory import now_ms
+from stream.records import AppendResult, Bounds, Event, NewEvent, Producer, StreamInfo
+from stream.sqlite.chunks import unpack
+from stream.sqlite.migrations import read_script
+from stream.sqlite.snapshots import SqliteSnapshots
+from stream.sqlite.writer import Writer
+from stream.wakeups import Wakeups, await_signal
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+    from stream.sqlite.database import Database, Sql
+
+_LOG: Final = structlog.get_logger("tailfold.stream")
+_PAGE_ROWS: Final = 256
+_BOUNDS: Final = "SELECT floor, head, origin FROM streams WHERE name = ?"
+_READ: Final = """
+SELECT s.floor, s.head, c.last, c.n, c.at, c.crc, c.data
+FROM streams AS s LEFT JOIN chunks AS c ON c.stream = s.id AND c.last > ?2
+WHERE s.name = ?1 ORDER BY c.last LIMIT ?3"""
+_RAISE_FLOOR: Final = """
+UPDATE streams SET floor = max(floor, ?2) WHERE name = ?1 AND ?2 <= head RETURNING floor, head, origin"""
+_SWEEP: Final = """
+DELETE FROM chunks WHERE stream = (SELECT id FROM streams WHERE name = ?1)
+AND last <= (SELECT floor FROM streams WHERE name = ?1)"""
+
+
+class SqliteStore:
+    """An `EventStore` over a `Database`. Made by `open_store`, or by `attach` over a database that is open."""
+
+    def __init__(self, database: Database, incarnation: str, clock_ms: Callable[[], int]) -> None:
+        self.database = database
+        self.incarnation = incarnation
+        self._snapshots = SqliteSnapshots(database)
+        self._wakeups = Wakeups()
+        self._writer = Writer(database, clock_ms, self._wakeups.wake)
+        self._waiters = 0
+        self._unwatch: Callable[[], None] | None = None
+
+    @classmethod
+    async def attach(cls, database: Database, *, clock_ms: Callable[[], int] = now_ms) -> SqliteStore:
+        """Brings the log's tables to their newest form. The store closes the database when it is closed."""
+        await database.install("stream", (read_script("stream.sqlite", "schema.sql"),))
+
+        async def identify(sql: Sql) -> str:
+            await sql("INSERT INTO store SELECT ? WHERE NOT EXISTS (SELECT 1 FROM store)", (secrets.token_hex(16),))
+            return str((await sql("SELECT incarnation FROM store"))[0][0])
+
+        return cls(database, await database.transact(identify), clock_ms)
+
+    @property
+    def snapshots(self) -> SqliteSnapshots:
+        """See `EventStore.snapshots`."""
+        return self._snapshots
+
+    async def append(
+        self,
+        stream_id: str,
+        events: Sequence[NewEvent],
+        *,
+        expected_seq: int | None = None,
+        append_id: str | None = None,
+        producer: Producer | None = None,
+    ) -> AppendResult:
+        """See `EventStore.append`."""
+        append = prepare(stream_id, events, expected_seq=expected_seq, append_id=append_id, producer=producer)
+        if append.events:
+            return await self._writer.append(append)
+        head = (await self.bounds(stream_id)).head
+        return admit(append, head=head, watermark=None, earlier=None) or AppendResult(head + 1, head)
+
+    async def read(self, stream_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        """See `EventStore.read`."""
+        check_id("stream id", stream_id)
+        check_position("after", after)
+        check_position("limit", limit)
+        events: list[Event] = []
+        cursor = after
+        while True:
+            page_rows = min(max(limit - len(events), 1), _PAGE_ROWS)
+            rows = await self.database.read(_READ, (stream_id, cursor, page_rows))
+            if not rows:
+                return events
+            floor, head = rows[0][:2]
+            if cursor < floor:
+                if events:  # the floor rose between two pages: what was read is right, the next read tells
+                    return events
+                raise Truncated(stream_id, after, floor)
+            for row in rows if rows[0][2] is not None else ():
+                chunk = unpack(stream_id, *row[2:])
+                if chunk[0].seq > cursor + 1:
+                    raise CorruptEvent(stream_id, cursor + 1, "its row is missing")
+                events += [event for event in chunk if event.seq > cursor]
+                cursor = chunk[-1].seq
+            if len(events) >= limit:
+                return events[:limit]
+            if cursor >= head:
+                return events
+            if len(rows) < page_rows:
+                raise CorruptEvent(stream_id, cursor + 1, "its row is missing")
+
+    async def bounds(self, stream_id: str) -> Bounds:
+        """See `EventStore.bounds`."""
+        check_id("stream id", stream_id)
+        rows = await self.database.read(_BOUNDS, (stream_id,))
+        return Bounds(*rows[0]) if rows else Bounds(0, 0)
+
+    async def producer(self, stream_id: str, producer_id: str) -> Producer | None:
+        """See `EventStore.producer`."""
+        check_id("stream id", stream_id)
+        check_id("producer id", producer_id)
+        text = (
+            "SELECT epoch, seq FROM producers WHERE stream = (SELECT id FROM streams WHERE name = ?) "
+            "AND name = ? AND epoch IS NOT NULL"
+        )
+        rows = await self.database.read(text, (stream_id, producer_id))
+        return Producer(producer_id, *rows[0]) if rows else None
+
+    async def wait(self, stream_id: str, *, after: int) -> None:
+        """See `EventStore.wait`. Other processes are seen by a poll, one for all waiters of this store."""
+        check_position("after", after)
+        with self._wakeups.expect(stream_id) as signal, self._watching():
+            if (await self.bounds(stream_id)).head <= after:
+                await await_signal(signal)
+
+    async def truncate(self, stream_id: str, *, through: int) -> Bounds:
+        """See `EventStore.truncate`. The rows are swept behind the caller's back; every reader looks at the floor."""
+        check_id("stream id", stream_id)
+        check_position("through", through)
+        rows = await self.database.write(lambda sql: sql(_RAISE_FLOOR, (stream_id, through)))
+        if rows:
+            self.database.submit(lambda sql: self._sweep(sql, stream_id))
+            return Bounds(*rows[0])
+        bounds = await self.bounds(stream_id)
+        if through > bounds.head:
+            raise ValueError(f"stream {stream_id!r} ends at {bounds.head}, it can't be truncated through {through}")
+        return bounds
+
+    async def delete(self, stream_id: str) -> None:
+        """See `EventStore.delete`."""
+        check_id("stream id", stream_id)
+
+        async def job(sql: Sql) -> None:
+            await sql("UPDATE streams SET floor = head, origin = head WHERE name = ?", (stream_id,))
+            await sql(_SWEEP, (stream_id,))
+            await sql("DELETE FROM snapshots WHERE stream = (SELECT id FROM streams WHERE name = ?)", (stream_id,))
+
+        await self.database.transact(job)
+
+    async def streams(self, *, prefix: str = "") -> AsyncIterator[StreamInfo]:
+        """See `EventStore.streams`."""
+        text = """SELECT name, floor, head, origin FROM streams
+            WHERE name > ?1 AND substr(name, 1, length(?2)) = ?2 AND head > 0 ORDER BY name LIMIT ?3"""
+        last = ""
+        while rows := await self.database.read(text, (last, prefix, _PAGE_ROWS)):
+            for row in rows:
+                yield StreamInfo(*row)
+            last = rows[-1][0]
+
+    async def close(self) -> None:
+        """See `EventStore.close`."""
+        await self.database.close()
+        self._wakeups.wake_all()
+
+    async def _sweep(self, sql: Sql, stream_id: str) -> None:
+        try:
+            await sql(_SWEEP, (stream_id,))
+        except StreamError as error:  # best effort: the rows are out of sight already, the next truncation sweeps them
+            _LOG.warning("stream.sweep_failed", stream_id=stream_id, error=str(error))
+
+    @contextlib.contextmanager
+    def _watching(self) -> Iterator[None]:
+        self._waiters += 1
+        if self._unwatch is None:
+            self._unwatch = self.database.watch(self._wakeups.wake_all)
+        try:
+            yield
+        finally:
+            self._waiters -= 1
+            if not self._waiters and self._unwatch is not None:
+                self._unwatch()
+                self._unwatch = None

@@ -1,0 +1,82 @@
+"""What an event store promises, whatever it is built on (DESIGN §2 and laws 1–9, 13, 14)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from stream.records import AppendResult, Bounds, Event, NewEvent, Producer, StreamInfo
+    from stream.snapshots import SnapshotStore
+
+
+class EventStore(Protocol):
+    """An append-only log per stream, with gap-free numbers from 1.
+
+    Every method raises `InvalidId` for an id that can't be stored, `ValueError` for a negative position, and
+    `StoreClosed` after `close`. A cancelled call has an unknown outcome, but is never half done.
+    """
+
+    @property
+    def incarnation(self) -> str:
+        """A random id of this store, minted when it was created."""
+        ...
+
+    @property
+    def snapshots(self) -> SnapshotStore:
+        """The snapshots that belong to this log."""
+        ...
+
+    async def append(
+        self,
+        stream_id: str,
+        events: Sequence[NewEvent],
+        *,
+        expected_seq: int | None = None,
+        append_id: str | None = None,
+        producer: Producer | None = None,
+    ) -> AppendResult:
+        """Stores the events as one whole behind the head; returns when they are durable (law 1).
+
+        Safe retries (law 3): the same `append_id`, `expected_seq` and content give the first answer again; a
+        producer's repeat is answered as `duplicate`. Raises `SeqConflict`, `ProducerFenced`, `ProducerGap`,
+        `InvalidEvent`, `StoreFull`, `StoreBusy`, and `ValueError` for an `append_id` without `expected_seq` or
+        beside a producer.
+        """
+        ...
+
+    async def read(self, stream_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        """At most `limit` events with `seq > after`, in order; `[]` at or beyond the head and of an unknown stream.
+
+        Raises `Truncated` if `after` lies below the floor, `CorruptEvent` if what is stored is damaged.
+        """
+        ...
+
+    async def bounds(self, stream_id: str) -> Bounds:
+        """Floor, head and origin as they are now."""
+        ...
+
+    async def producer(self, stream_id: str, producer_id: str) -> Producer | None:
+        """The watermark of a producer: its newest epoch and the number of its newest append there."""
+        ...
+
+    async def wait(self, stream_id: str, *, after: int) -> None:
+        """Returns when there may be events after `after`, and now and then without: a hint, never data (law 9)."""
+        ...
+
+    async def truncate(self, stream_id: str, *, through: int) -> Bounds:
+        """Raises the floor to `through` at once, never lowers it; the rows go later. `0 <= through <= head`."""
+        ...
+
+    async def delete(self, stream_id: str) -> None:
+        """Drops all events and snapshots. Head and watermarks stay, so no number is ever used again (law 2)."""
+        ...
+
+    def streams(self, *, prefix: str = "") -> AsyncIterator[StreamInfo]:
+        """All streams that ever had an event, by id."""
+        ...
+
+    async def close(self) -> None:
+        """Finishes what was begun, then closes. May be called twice."""
+        ...
