@@ -1,0 +1,90 @@
+"""Compaction: what may leave the log, once its state is kept elsewhere (seed 004, *Compaction Flow*; DESIGN, law 6)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import structlog
+
+from projector.loading import load, restore
+from stream import Snapshot, retain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from projector.projector import Projector
+    from stream import EventStore, SnapshotInfo, SnapshotStore
+
+_LOG = structlog.get_logger("tailfold.projector")
+_KEPT_SNAPSHOTS: Final = 2
+
+
+class Compaction(NamedTuple):
+    """The floor before and after, and what binds it: a pin's reason or `snapshot:NAME`; None where nothing does."""
+
+    floor_before: int
+    floor: int
+    head: int
+    binds: str | None
+
+
+async def compact(
+    projectors: Sequence[Projector[Any]],
+    store: EventStore,
+    snapshots: SnapshotStore,
+    stream_id: str,
+    *,
+    pins: Mapping[str, int] | None = None,
+    dry_run: bool = False,
+) -> Compaction:
+    """Saves a snapshot of each projector, reads it back, and raises the floor as far as everything allows.
+
+    `pins` maps a reason to the highest seq that may go. A projector that has a snapshot of this stream binds too,
+    named here or not. With `dry_run` nothing is written: the answer is what would be done. Raises what `load` raises.
+    """
+    if not dry_run:
+        for projector in projectors:
+            await save_snapshot(projector, store, snapshots, stream_id)
+    bounds = await store.bounds(stream_id)
+    stored = await snapshots.list(stream_id)
+    saved = {projector.name: bounds.head for projector in projectors} if dry_run else {}
+    floor, binds = floor_after(bounds.head, bounds.floor, stored, pins or {}, saved)
+    if floor > bounds.floor and not dry_run:
+        bounds_after = await store.truncate(stream_id, through=floor)
+        floor = bounds_after.floor
+        for projector in projectors:
+            await retain(snapshots, stream_id, projector.name, keep=_KEPT_SNAPSHOTS)
+        _LOG.info("stream.compacted", stream_id=stream_id, floor=floor, head=bounds.head, binds=binds)
+    return Compaction(bounds.floor, floor, bounds.head, binds)
+
+
+async def save_snapshot(projector: Projector[Any], store: EventStore, snapshots: SnapshotStore, stream_id: str) -> None:
+    """Loads the state and keeps it; what is found again is proven to be readable."""
+    state, last_seq = await load(projector, store, snapshots, stream_id)
+    if last_seq > (await store.bounds(stream_id)).origin:
+        created_at = time.time_ns() // 1_000_000
+        data = projector.encode(state)
+        await snapshots.save(Snapshot(stream_id, projector.name, projector.version, last_seq, created_at, data))
+        found = await snapshots.load(stream_id, projector.name)
+        if found is not None:
+            restore(projector, found)
+
+
+def floor_after(
+    head: int,
+    floor: int,
+    stored: Sequence[SnapshotInfo],
+    pins: Mapping[str, int],
+    saved: Mapping[str, int],
+) -> tuple[int, str | None]:
+    """The floor that everything allows, and what binds it. `saved` are snapshots that a dry run takes as made."""
+    newest: dict[str, int] = dict(saved)
+    for info in stored:
+        readable = info.last_seq if info.readable else 0
+        newest[info.projector] = max(newest.get(info.projector, 0), readable)
+    limits = {f"snapshot:{name}": last_seq for name, last_seq in newest.items()} or {"snapshot": 0}
+    limits |= pins
+    lowest = min(limits.values())
+    binding = [reason for reason, last_seq in limits.items() if last_seq == lowest]
+    return max(floor, min(lowest, head)), binding[0] if lowest < head and len(binding) == 1 else None

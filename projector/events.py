@@ -1,0 +1,268 @@
+"""The vocabulary: what the body of each event holds (EVENTS.md). Names on disk are for ever.
+
+A body is one JSON object. `Raw` fields are of free form and stay the JSON text they were. Unknown fields are legal;
+`unknown_fields` finds them. The remaining types of EVENTS.md come with their first user.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final, Literal
+
+import msgspec
+from msgspec import Raw
+
+from projector.json import InvalidJson, JsonText, decode, encode, split
+from stream import InvalidEvent, InvalidId, NewEvent
+from stream.limits import check_id
+
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+Outcome = Literal["completed", "cancelled", "failed", "incomplete"]
+Action = Literal["commit", "fail", "cancel"]
+ToolStatus = Literal["ok", "error", "denied", "interrupted", "synthetic"]
+Kind = Literal[
+    "text", "reasoning", "redacted_reasoning", "tool_call", "server_tool_call", "server_tool_result",
+    "media", "source", "refusal", "compaction", "data", "provider",
+]  # fmt: skip
+
+
+class Body(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Base of all bodies; `TYPE` is the event's type."""
+
+    TYPE: ClassVar[str]
+
+
+class RunStarted(Body, frozen=True):
+    """The parent is fixed here."""
+
+    TYPE: ClassVar = "run.started"
+    run_id: str
+    parent_message_id: str | None
+    trigger: str
+    producer: str
+    model: str | None = None
+    provider: str | None = None
+    created_at: int | None = None
+
+
+class RunCancelRequested(Body, frozen=True):
+    """Asks the producer to stop, from any process."""
+
+    TYPE: ClassVar = "run.cancel_requested"
+    run_id: str
+    by: str | None = None
+
+
+class RunStep(Body, frozen=True):
+    """One step is one prompt to the model; `reset` drops what the step brought."""
+
+    TYPE: ClassVar = "run.step"
+    run_id: str
+    n: int
+    phase: Literal["started", "finished", "reset"]
+
+
+class RunPaused(Body, frozen=True):
+    """A human is asked."""
+
+    TYPE: ClassVar = "run.paused"
+    run_id: str
+    interrupts: Raw = Raw()
+
+
+class RunResumed(Body, frozen=True):
+    """A human has answered."""
+
+    TYPE: ClassVar = "run.resumed"
+    run_id: str
+    answers: Raw = Raw()
+
+
+class RunUsage(Body, frozen=True):
+    """Totals of one request, in tokens; cached, cache_write and reasoning lie inside them. Replaced, never added."""
+
+    TYPE: ClassVar = "run.usage"
+    run_id: str
+    request_id: str
+    input: int | None = None
+    output: int | None = None
+    cached: int | None = None
+    cache_write: int | None = None
+    reasoning: int | None = None
+    raw: Raw = Raw()
+
+
+class RunFinished(Body, frozen=True):
+    """The end of a run; the first one counts."""
+
+    TYPE: ClassVar = "run.finished"
+    run_id: str
+    outcome: Outcome
+    finish_reason: str | None = None
+    error: Raw = Raw()
+
+
+class RunRecovered(Body, frozen=True):
+    """The end of a run whose writer was lost."""
+
+    TYPE: ClassVar = "run.recovered"
+    run_id: str
+    action: Action
+    last_seq: int
+
+
+class MessageStarted(Body, frozen=True):
+    """One model response, or one message of another role."""
+
+    TYPE: ClassVar = "message.started"
+    run_id: str
+    message_id: str
+    role: Role
+    name: str | None = None
+    provider_ref: str | None = None
+    created_at: int | None = None
+
+
+class MessageFinished(Body, frozen=True):
+    """No block comes after it."""
+
+    TYPE: ClassVar = "message.finished"
+    message_id: str
+    status: Literal["complete", "partial"]
+
+
+class MessageAnnotated(Body, frozen=True):
+    """`patch` is a JSON object that is merged into the message's metadata."""
+
+    TYPE: ClassVar = "message.annotated"
+    message_id: str
+    patch: Raw
+
+
+class MessageRedacted(Body, frozen=True):
+    """Replaces the blocks, keeps identity and order."""
+
+    TYPE: ClassVar = "message.redacted"
+    message_id: str
+    blocks: Raw
+    reason: str | None = None
+
+
+class BlockStarted(Body, frozen=True):
+    """Blocks keep the provider's order; `block` counts from 0."""
+
+    TYPE: ClassVar = "block.started"
+    message_id: str
+    block: int
+    kind: Kind
+    name: str | None = None
+    tool_call_id: str | None = None
+    media_type: str | None = None
+    provider_ref: str | None = None
+
+
+class BlockDelta(Body, frozen=True):
+    """The hot path: text behind the text there is."""
+
+    TYPE: ClassVar = "block.delta"
+    message_id: str
+    block: int
+    text: str
+    field: str | None = None
+
+
+class BlockAnnotated(Body, frozen=True):
+    """A citation."""
+
+    TYPE: ClassVar = "block.annotated"
+    message_id: str
+    block: int
+    citation: Raw
+
+
+class BlockSealed(Body, frozen=True):
+    """The block is whole. `opaque` is `{provider, payload}`, kept byte for byte."""
+
+    TYPE: ClassVar = "block.sealed"
+    message_id: str
+    block: int
+    signature: str | None = None
+    opaque: Raw = Raw()
+    input: Raw = Raw()
+    parse: Literal["ok", "bad"] | None = None
+
+
+class ToolResult(Body, frozen=True):
+    """A message of its own, which names its call."""
+
+    TYPE: ClassVar = "tool.result"
+    run_id: str
+    message_id: str
+    tool_call_id: str
+    status: ToolStatus
+    parts: Raw
+
+
+class ToolApproval(Body, frozen=True):
+    """A human is asked for, or has given, leave to run a tool."""
+
+    TYPE: ClassVar = "tool.approval"
+    tool_call_id: str
+    approval_id: str
+    approved: bool | None = None
+
+
+BODIES: Final[dict[str, type[Body]]] = {
+    body.TYPE: body
+    for body in (
+        RunStarted, RunCancelRequested, RunStep, RunPaused, RunResumed, RunUsage, RunFinished, RunRecovered,
+        MessageStarted, MessageFinished, MessageAnnotated, MessageRedacted,
+        BlockStarted, BlockDelta, BlockAnnotated, BlockSealed, ToolResult, ToolApproval,
+    )
+}  # fmt: skip
+_IDS: Final = ("run_id", "message_id", "producer", "parent_message_id")
+_MAX_RUN_ID_BYTES: Final = 200
+
+
+def to_event(body: Body) -> NewEvent:
+    """The event that carries a body."""
+    return NewEvent(body.TYPE, encode(body))
+
+
+def read_body(kind: str, data: bytes) -> Body | None:
+    """The body of an event, None for a type nobody knows. Raises `InvalidJson` for what does not fit its type."""
+    shape = BODIES.get(kind)
+    if shape is None:
+        return None
+    body: Body = decode(data, shape)
+    return body
+
+
+def unknown_fields(body: Body, data: bytes) -> dict[str, JsonText]:
+    """The fields of `data` that its type does not know, as JSON text."""
+    if data == encode(body):  # what we wrote ourselves: the usual case, and cheap
+        return {}
+    known = body.__struct_fields__
+    return {name: text for name, text in split(data).items() if name not in known}
+
+
+def validate(events: list[NewEvent]) -> None:
+    """Raises `InvalidEvent` with the index of the first event whose body does not fit its type (DESIGN, law 14).
+
+    Unknown types pass if their body is a JSON object.
+    """
+    for index, event in enumerate(events):
+        try:
+            body = read_body(event.type, event.data)
+            if body is None:
+                split(event.data)
+            else:
+                _check_ids(body)
+        except (InvalidJson, InvalidId) as error:
+            raise InvalidEvent(index, f"the body of {event.type!r} is wrong: {error}") from error
+
+
+def _check_ids(body: Body) -> None:
+    for name in _IDS:
+        value: Any = getattr(body, name, None)
+        if value is not None:
+            check_id(name, value, max_bytes=_MAX_RUN_ID_BYTES if name in ("run_id", "producer") else 256)

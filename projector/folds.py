@@ -1,0 +1,242 @@
+"""The two folds of a conversation: `transcript` keeps everything, `open_runs` only what has no end yet.
+
+They share every rule and differ in two things: what becomes of a run that ends, and of an event about a message
+that is not there (DESIGN §4, *Two folds*).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from projector import draft as drafts
+from projector import events as ev
+from projector.amendments import Amendment, amend_message
+from projector.draft import Anomaly, Refused, RunDraft
+from projector.events import read_body, unknown_fields
+from projector.json import InvalidJson, text_of
+from projector.projector import Projector
+from projector.settle import End, recovered_outcome, settle
+from projector.state import EndedRun, State, decode_state, encode_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stream import Event
+
+
+def fold_transcript(state: State, event: Event) -> State:
+    """All messages of a conversation. Never raises: what can't be applied is an anomaly."""
+    return _fold(state, event, _TRANSCRIPT)
+
+
+def fold_open_runs(state: State, event: Event) -> State:
+    """Only runs without an end; amendments of other messages are handed on by their seq."""
+    return _fold(state, event, _OPEN_RUNS)
+
+
+def ending(state: State, event: Event) -> tuple[RunDraft, End] | None:
+    """The run that `event` ends, as it was before, and how it ends. The first end counts (DESIGN, law 10)."""
+    if event.type not in (ev.RunFinished.TYPE, ev.RunRecovered.TYPE) or event.seq <= state.last_seq:
+        return None
+    try:
+        body = read_body(event.type, event.data)
+    except InvalidJson:
+        return None
+    if not isinstance(body, ev.RunFinished | ev.RunRecovered) or body.run_id not in state.open:
+        return None
+    return state.open[body.run_id], _end(body, event.seq, event.at)
+
+
+transcript: Final = Projector("transcript", 1, State(), fold_transcript, encode_state, decode_state)
+open_runs: Final = Projector("open_runs", 1, State(), fold_open_runs, encode_state, decode_state)
+
+
+class _Rules(NamedTuple):
+    """Where the two folds differ."""
+
+    leave: Callable[[State, RunDraft, End], State]
+    amend_elsewhere: Callable[[State, Amendment, int], State]
+
+
+class _Change(NamedTuple):
+    """What a handler is told beside the body."""
+
+    seq: int
+    at: int
+    unknown: dict[str, str]
+    rules: _Rules
+
+
+def _fold(state: State, event: Event, rules: _Rules) -> State:
+    if event.seq <= state.last_seq:
+        return state
+    try:
+        body = read_body(event.type, event.data)
+        if body is not None:
+            change = _Change(event.seq, event.at, unknown_fields(body, event.data), rules)
+            state = _HANDLERS[type(body)](state, body, change)
+    except (Refused, InvalidJson) as why:
+        state = replace(state, anomalies=state.anomalies.add(Anomaly(event.seq, str(why))))
+    return replace(state, last_seq=event.seq)
+
+
+def _start_run(state: State, body: ev.RunStarted, change: _Change) -> State:
+    if body.run_id in state.open or state.ended.get(body.run_id):
+        raise Refused(f"run {body.run_id} began before")
+    started_at = change.at if body.created_at is None else body.created_at
+    return _put(
+        state,
+        RunDraft(
+            run_id=body.run_id,
+            parent_message_id=body.parent_message_id,
+            trigger=body.trigger,
+            seq=change.seq,
+            started_at=started_at,
+            model=body.model,
+            provider=body.provider,
+        ),
+    )
+
+
+def _start_message(state: State, body: ev.MessageStarted | ev.ToolResult, change: _Change) -> State:
+    run = _require_run(state, body.run_id)
+    if _owner(state, body.message_id) or state.messages.get(body.message_id):
+        raise Refused(f"message {body.message_id} began before")
+    if isinstance(body, ev.MessageStarted):
+        message = drafts.start_message(body, change.seq, change.at)
+    else:
+        message = drafts.add_result(body, change.seq, change.at)
+    return _put(state, drafts.put(run, drafts.note(message, change.seq, body.TYPE, change.unknown)))
+
+
+def _change_message(
+    state: State, body: ev.BlockStarted | ev.BlockDelta | ev.BlockSealed | ev.MessageFinished, change: _Change
+) -> State:
+    run, message = _require_message(state, body.message_id)
+    if isinstance(body, ev.BlockDelta):
+        message = drafts.grow_block(message, body)
+    elif isinstance(body, ev.BlockStarted):
+        message = drafts.start_block(message, body, change.seq)
+    elif isinstance(body, ev.BlockSealed):
+        message = drafts.seal_block(message, body)
+    else:
+        message = drafts.finish_message(message, body)
+    return _put(state, drafts.put(run, drafts.note(message, change.seq, body.TYPE, change.unknown)))
+
+
+def _amend(state: State, body: Amendment, change: _Change) -> State:
+    owner = _owner(state, body.message_id)
+    if owner is None:
+        return change.rules.amend_elsewhere(state, body, change.seq)
+    run, message = owner
+    return _put(state, drafts.put(run, drafts.amend(message, body)))
+
+
+def _use(state: State, body: ev.RunUsage, change: _Change) -> State:  # noqa: ARG001 - one shape for all handlers
+    run = _require_run(state, body.run_id)
+    return _put(state, replace(run, usage=run.usage | {body.request_id: drafts.read_usage(body)}))
+
+
+def _step(state: State, body: ev.RunStep, change: _Change) -> State:
+    return _put(state, drafts.take_step(_require_run(state, body.run_id), body, change.seq))
+
+
+def _pause(state: State, body: ev.RunPaused | ev.RunResumed, change: _Change) -> State:  # noqa: ARG001 - as above
+    return _put(state, replace(_require_run(state, body.run_id), paused=isinstance(body, ev.RunPaused)))
+
+
+def _ask_to_stop(state: State, body: ev.RunCancelRequested, change: _Change) -> State:  # noqa: ARG001 - as above
+    run = state.open.get(body.run_id)  # too late is no anomaly
+    return state if run is None else _put(state, replace(run, cancel_requested=True))
+
+
+def _finish(state: State, body: ev.RunFinished | ev.RunRecovered, change: _Change) -> State:
+    run = _require_run(state, body.run_id)
+    remaining = {run_id: other for run_id, other in state.open.items() if run_id != body.run_id}
+    return change.rules.leave(replace(state, open=remaining), run, _end(body, change.seq, change.at))
+
+
+def _pass(state: State, body: ev.Body, change: _Change) -> State:  # noqa: ARG001 - as above
+    return state  # tool.approval concerns those who wait for it, no message changes
+
+
+_HANDLERS: Final[dict[type[ev.Body], Callable[[State, Any, _Change], State]]] = {
+    ev.RunStarted: _start_run,
+    ev.RunCancelRequested: _ask_to_stop,
+    ev.RunStep: _step,
+    ev.RunPaused: _pause,
+    ev.RunResumed: _pause,
+    ev.RunUsage: _use,
+    ev.RunFinished: _finish,
+    ev.RunRecovered: _finish,
+    ev.MessageStarted: _start_message,
+    ev.ToolResult: _start_message,
+    ev.MessageFinished: _change_message,
+    ev.BlockStarted: _change_message,
+    ev.BlockDelta: _change_message,
+    ev.BlockSealed: _change_message,
+    ev.MessageAnnotated: _amend,
+    ev.MessageRedacted: _amend,
+    ev.BlockAnnotated: _amend,
+    ev.ToolApproval: _pass,
+}
+
+
+def _keep(state: State, run: RunDraft, end: End) -> State:
+    messages = state.messages
+    for message in settle(run, end).messages:
+        messages = messages.add(message.id, message)
+    return replace(state, ended=state.ended.add(run.run_id, EndedRun.of(run, end)), messages=messages)
+
+
+def _drop(state: State, run: RunDraft, end: End) -> State:  # noqa: ARG001 - the ledger has them, see `ending`
+    return state
+
+
+def _amend_ended(state: State, body: Amendment, seq: int) -> State:  # noqa: ARG001 - same shape as _hand_on
+    message = state.messages.get(body.message_id)
+    if message is None:
+        raise Refused(f"message {body.message_id} is unknown")
+    return replace(state, messages=state.messages.replace(message.id, amend_message(message, body)))
+
+
+def _hand_on(state: State, body: Amendment, seq: int) -> State:  # noqa: ARG001 - same shape as _amend_ended
+    return replace(state, amendments=state.amendments.add(seq))
+
+
+_TRANSCRIPT: Final = _Rules(_keep, _amend_ended)
+_OPEN_RUNS: Final = _Rules(_drop, _hand_on)
+
+
+def _end(body: ev.RunFinished | ev.RunRecovered, seq: int, at: int) -> End:
+    if isinstance(body, ev.RunRecovered):
+        return End(recovered_outcome(body.action), seq, at, recovered=body.action)
+    return End(body.outcome, seq, at, None, body.finish_reason, text_of(body.error))
+
+
+def _put(state: State, run: RunDraft) -> State:
+    return replace(state, open=state.open | {run.run_id: run})
+
+
+def _owner(state: State, message_id: str) -> tuple[RunDraft, drafts.MessageDraft] | None:
+    for run in state.open.values():
+        message = run.find(message_id)
+        if message is not None:
+            return run, message
+    return None
+
+
+def _require_message(state: State, message_id: str) -> tuple[RunDraft, drafts.MessageDraft]:
+    owner = _owner(state, message_id)
+    if owner is None:
+        raise Refused(f"message {message_id} is {'of a run that ended' if state.messages.get(message_id) else 'unknown'}")
+    return owner
+
+
+def _require_run(state: State, run_id: str) -> RunDraft:
+    run = state.open.get(run_id)
+    if run is None:
+        raise Refused(f"run {run_id} {'has ended' if state.ended.get(run_id) else 'is unknown'}")
+    return run

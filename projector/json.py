@@ -1,0 +1,152 @@
+"""JSON that loses nothing: lone surrogates, 1e400 and 2**200 come back as they went in.
+
+msgspec is fast and refuses some legal JSON; the standard library takes over where it does (DESIGN, law 14). Values
+of free form stay JSON text (`JsonText`), so their numbers, key order and escapes are never rewritten.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+JsonText = str
+"""One JSON value as text."""
+
+_SPACE: Final = " \t\n\r"
+
+
+class InvalidJson(ValueError):
+    """This is no legal JSON, or not of the form that was asked for."""
+
+
+def decode(data: bytes | str, kind: Callable[..., T] | Any = Any) -> Any:
+    """One JSON value as `kind` (a struct, or plain Python values). Raises `InvalidJson`."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeError):
+        pass
+    except RecursionError as error:
+        raise InvalidJson("it is nested too deeply") from error
+    try:
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            return _convert(split(data), kind)
+        return json.loads(_text(data), parse_constant=_refuse)
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise InvalidJson(_why(error)) from error
+
+
+def split(data: bytes | str) -> dict[str, JsonText]:
+    """The fields of a JSON object, each value as the text it had. Raises `InvalidJson`."""
+    try:
+        fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        return {name: bytes(raw).decode() for name, raw in fields.items()}
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        pass
+    try:
+        return _scan_object(_text(data))
+    except (ValueError, RecursionError, IndexError) as error:
+        raise InvalidJson(_why(error)) from error
+
+
+def encode(value: Any) -> bytes:
+    """A struct or plain values as compact JSON, all ASCII where msgspec refuses. Raises `InvalidJson` for NaN."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        pass
+    if isinstance(value, msgspec.Struct):
+        fields = ((name, getattr(value, name)) for name in value.__struct_fields__)
+        defaults = dict(zip(reversed(value.__struct_fields__), reversed(value.__struct_defaults__), strict=False))
+        body = (f"{dump(name)}:{_text_of(field)}" for name, field in fields if not _is_default(name, field, defaults))
+        return ("{" + ",".join(body) + "}").encode()
+    return dump(value).encode()
+
+
+def dump(value: object) -> JsonText:
+    """Plain Python values as JSON text. Raises `InvalidJson` for what JSON can't express."""
+    try:
+        return json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidJson(_why(error)) from error
+
+
+def raw(text: JsonText | None) -> msgspec.Raw:
+    """JSON text as a field of free form in an event's body; empty is absent."""
+    return msgspec.Raw(text or "")
+
+
+def text_of(value: msgspec.Raw) -> JsonText | None:
+    """The JSON text of such a field, or None where it is absent."""
+    return bytes(value).decode() or None
+
+
+def _convert(fields: dict[str, JsonText], kind: Any) -> Any:
+    known = {}
+    for field in msgspec.structs.fields(kind):
+        if field.name in fields:
+            text = fields[field.name]
+            known[field.name] = raw(text) if field.type is msgspec.Raw else json.loads(text)
+    return msgspec.convert(known, kind)
+
+
+def _scan_object(text: str) -> dict[str, JsonText]:
+    scan = json.JSONDecoder(parse_constant=_refuse).raw_decode
+    fields: dict[str, JsonText] = {}
+    at = _skip(text, 0)
+    if text[at : at + 1] != "{":
+        raise InvalidJson("it is no JSON object")
+    at = _skip(text, at + 1)
+    while text[at] != "}":
+        if text[at] != '"':
+            raise InvalidJson(f"a name was expected at character {at}")
+        name, at = scan(text, at)
+        at = _skip(text, at)
+        if text[at] != ":":
+            raise InvalidJson(f"a colon was expected at character {at}")
+        start = _skip(text, at + 1)
+        _, at = scan(text, start)
+        fields[name] = text[start:at]
+        at = _skip(text, at)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+            if text[at] == "}":
+                raise InvalidJson(f"a name was expected at character {at}")
+        elif text[at] != "}":
+            raise InvalidJson(f"a comma was expected at character {at}")
+    if text[at + 1 :].strip(_SPACE):
+        raise InvalidJson("something stands behind the JSON object")
+    return fields
+
+
+def _skip(text: str, at: int) -> int:
+    while text[at : at + 1] in _SPACE and at < len(text):
+        at += 1
+    return at
+
+
+def _text(data: bytes | str) -> str:
+    return data if isinstance(data, str) else data.decode()
+
+
+def _text_of(field: object) -> JsonText:
+    return bytes(field).decode() if isinstance(field, msgspec.Raw) else dump(field)
+
+
+def _is_default(name: str, field: object, defaults: dict[str, Any]) -> bool:
+    if isinstance(field, msgspec.Raw):
+        return not bytes(field)
+    return name in defaults and field == defaults[name]
+
+
+def _refuse(constant: str) -> object:
+    raise InvalidJson(f"{constant} is no JSON")
+
+
+def _why(error: BaseException) -> str:
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)

@@ -1,0 +1,99 @@
+"""Canonical messages: what a conversation consists of, whoever made it (CanonicalMessage of seed 004)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from projector.json import JsonText, decode
+
+
+class Block(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One part of a message, in the provider's order.
+
+    `number` is how events name it. `text` holds the joined deltas (for tool calls the arguments as text), `sealed`
+    is false for a block that was never finished. Fields of free form are JSON text.
+    """
+
+    kind: str
+    number: int = 0
+    text: str = ""
+    sealed: bool = False
+    name: str | None = None
+    tool_call_id: str | None = None
+    media_type: str | None = None
+    provider_ref: str | None = None
+    fields: dict[str, str] = {}
+    signature: str | None = None
+    opaque: JsonText | None = None
+    input: JsonText | None = None
+    parse: str | None = None
+    status: str | None = None
+    parts: JsonText | None = None
+    citations: tuple[JsonText, ...] = ()
+
+    @property
+    def arguments(self) -> Any:
+        """The parsed input of a tool call; None while it is not whole."""
+        text = self.input or self.text
+        return decode(text) if self.sealed and self.parse != "bad" and text else None
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """Fields of an event that its type does not know, kept with the message they belong to."""
+
+    seq: int
+    type: str
+    fields: dict[str, JsonText]
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One model response, one user's input, one tool result. `seq` is that of its first event, `created_at` in ms.
+
+    `status` is `partial` where it was never finished. `metadata` maps names to JSON text.
+    """
+
+    id: str
+    parent_id: str | None
+    run_id: str
+    role: str
+    status: str
+    blocks: tuple[Block, ...]
+    created_at: int
+    seq: int
+    name: str | None = None
+    provider_ref: str | None = None
+    metadata: dict[str, JsonText] = {}
+    unknown: tuple[Unknown, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What it says, without reasoning and tools."""
+        return "".join(block.text for block in self.blocks if block.kind == "text")
+
+
+def present(message: Message) -> dict[str, Any]:
+    """The message as plain values, JSON text decoded; absent fields are left out."""
+    shown: dict[str, Any] = msgspec.to_builtins(message)
+    shown["blocks"] = [_present_block(block) for block in message.blocks]
+    if message.metadata:
+        shown["metadata"] = {name: _value(text) for name, text in message.metadata.items()}
+    for unknown in shown.get("unknown", ()):
+        unknown["fields"] = {name: _value(text) for name, text in unknown["fields"].items()}
+    return shown
+
+
+def _present_block(block: Block) -> dict[str, Any]:
+    shown: dict[str, Any] = msgspec.to_builtins(block)
+    for name in ("opaque", "input", "parts"):
+        if name in shown:
+            shown[name] = _value(shown[name])
+    if block.citations:
+        shown["citations"] = [_value(text) for text in block.citations]
+    return {"kind": block.kind, "text": block.text, "sealed": block.sealed} | shown
+
+
+def _value(text: JsonText) -> Any:
+    return json.loads(text)

@@ -1,0 +1,108 @@
+"""Values that grow in constant time and yet never change for whoever holds them.
+
+A fold is pure: the state before an event stays what it was (DESIGN, law 4). Copying a long text for every delta
+would be quadratic, so these values share one growing list and each remembers how much of it is its own. Growing the
+newest value appends to the shared list; growing an older one copies first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Iterator
+
+T = TypeVar("T")
+K = TypeVar("K", bound="Hashable")
+V = TypeVar("V")
+
+
+class Sequence(Generic[T]):
+    """An immutable list with `add` in O(1)."""
+
+    __slots__ = ("_shared", "_size")
+
+    def __init__(self, items: Iterable[T] = ()) -> None:
+        self._shared = list(items)
+        self._size = len(self._shared)
+
+    def add(self, item: T) -> Sequence[T]:
+        """A sequence with one more item."""
+        grown: Sequence[T] = Sequence.__new__(Sequence)
+        grown._shared = self._shared if len(self._shared) == self._size else self._shared[: self._size]
+        grown._shared.append(item)
+        grown._size = self._size + 1
+        return grown
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[T]:
+        for index in range(self._size):  # by index: the list may grow meanwhile
+            yield self._shared[index]
+
+
+class Text:
+    """An immutable text that is put together from pieces, each in O(1)."""
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self, text: str = "", pieces: Sequence[str] | None = None) -> None:
+        self._pieces = pieces if pieces is not None else Sequence([text] if text else [])
+
+    def add(self, piece: str) -> Text:
+        """The text with a piece behind it."""
+        return Text(pieces=self._pieces.add(piece)) if piece else self
+
+    def __str__(self) -> str:
+        return "".join(self._pieces)
+
+
+class Table(Generic[K, V]):
+    """An immutable mapping in order of insertion, with `add` in O(1); `replace` and `without` copy."""
+
+    __slots__ = ("_index", "_size", "_values")
+
+    def __init__(self, items: Iterable[tuple[K, V]] = ()) -> None:
+        pairs = list(items)
+        self._index: dict[K, int] = {key: place for place, (key, _) in enumerate(pairs)}
+        self._values: list[V] = [value for _, value in pairs]
+        self._size = len(pairs)
+
+    def get(self, key: K) -> V | None:
+        """The value of a key, or None."""
+        place = self._index.get(key, self._size)
+        return self._values[place] if place < self._size else None
+
+    def add(self, key: K, value: V) -> Table[K, V]:
+        """The table with a new key behind the others."""
+        grown: Table[K, V] = Table.__new__(Table) if len(self._values) == self._size else Table(self.items())
+        if len(self._values) == self._size:
+            grown._index, grown._values = self._index, self._values
+        grown._size = self._size + 1
+        grown._index[key] = self._size
+        grown._values.append(value)
+        return grown
+
+    def replace(self, key: K, value: V) -> Table[K, V]:
+        """The table with another value at a key it has."""
+        return Table((own, value if own == key else old) for own, old in self.items())
+
+    def without(self, keys: Iterable[K]) -> Table[K, V]:
+        """The table without some keys."""
+        gone = set(keys)
+        return Table((key, value) for key, value in self.items() if key not in gone) if gone else self
+
+    def items(self) -> Iterator[tuple[K, V]]:
+        """Keys and values in order of insertion."""
+        for key, place in list(self._index.items()):
+            if place < self._size:
+                yield key, self._values[place]
+
+    def values(self) -> Iterator[V]:
+        """Values in order of insertion."""
+        for place in range(self._size):
+            yield self._values[place]
+
+    def __len__(self) -> int:
+        return self._size
