@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Literal
 import msgspec
 from msgspec import Raw
 
-from projector.json import InvalidJson, JsonText, decode, encode, split
+from projector.json import NOTHING, InvalidJson, JsonText, decode, encode, split
 from stream import InvalidEvent, InvalidId, NewEvent
 from stream.limits import check_id
 
@@ -66,7 +66,7 @@ class RunPaused(Body, frozen=True):
 
     TYPE: ClassVar = "run.paused"
     run_id: str
-    interrupts: Raw = Raw()
+    interrupts: Raw = NOTHING
 
 
 class RunResumed(Body, frozen=True):
@@ -74,7 +74,7 @@ class RunResumed(Body, frozen=True):
 
     TYPE: ClassVar = "run.resumed"
     run_id: str
-    answers: Raw = Raw()
+    answers: Raw = NOTHING
 
 
 class RunUsage(Body, frozen=True):
@@ -88,7 +88,7 @@ class RunUsage(Body, frozen=True):
     cached: int | None = None
     cache_write: int | None = None
     reasoning: int | None = None
-    raw: Raw = Raw()
+    raw: Raw = NOTHING
 
 
 class RunFinished(Body, frozen=True):
@@ -98,7 +98,7 @@ class RunFinished(Body, frozen=True):
     run_id: str
     outcome: Outcome
     finish_reason: str | None = None
-    error: Raw = Raw()
+    error: Raw = NOTHING
 
 
 class RunRecovered(Body, frozen=True):
@@ -186,8 +186,8 @@ class BlockSealed(Body, frozen=True):
     message_id: str
     block: int
     signature: str | None = None
-    opaque: Raw = Raw()
-    input: Raw = Raw()
+    opaque: Raw = NOTHING
+    input: Raw = NOTHING
     parse: Literal["ok", "bad"] | None = None
 
 

@@ -18,6 +18,8 @@ T = TypeVar("T")
 JsonText = str
 """One JSON value as text."""
 
+NOTHING: Final = msgspec.Raw()
+"""An absent field of free form; always this one object, so that it is left out when it is written."""
 _SPACE: Final = " \t\n\r"
 
 
@@ -78,7 +80,7 @@ def dump(value: object) -> JsonText:
 
 def raw(text: JsonText | None) -> msgspec.Raw:
     """JSON text as a field of free form in an event's body; empty is absent."""
-    return msgspec.Raw(text or "")
+    return msgspec.Raw(text) if text else NOTHING
 
 
 def text_of(value: msgspec.Raw) -> JsonText | None:
