@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import structlog
 
 from projector.loading import load, restore
-from stream import Snapshot, retain
+from stream import Snapshot, SnapshotUnreadable, retain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from projector.projector import Projector
     from stream import EventStore, SnapshotInfo, SnapshotStore
 
+S = TypeVar("S")
 _LOG = structlog.get_logger("tailfold.projector")
 _KEPT_SNAPSHOTS: Final = 2
 
@@ -63,12 +64,18 @@ async def save_snapshot(projector: Projector[Any], store: EventStore, snapshots:
     """Loads the state and keeps it; what is found again is proven to be readable."""
     state, last_seq = await load(projector, store, snapshots, stream_id)
     if last_seq > (await store.bounds(stream_id)).origin:
-        created_at = time.time_ns() // 1_000_000
-        data = projector.encode(state)
-        await snapshots.save(Snapshot(stream_id, projector.name, projector.version, last_seq, created_at, data))
-        found = await snapshots.load(stream_id, projector.name)
-        if found is not None:
-            restore(projector, found)
+        await keep(projector, snapshots, stream_id, state, last_seq)
+
+
+async def keep(projector: Projector[S], snapshots: SnapshotStore, stream_id: str, state: S, last_seq: int) -> None:
+    """Saves a state after `last_seq` and reads it back. Raises `SnapshotUnreadable`."""
+    created_at = time.time_ns() // 1_000_000
+    data = projector.encode(state)
+    await snapshots.save(Snapshot(stream_id, projector.name, projector.version, last_seq, created_at, data))
+    found = await snapshots.load(stream_id, projector.name)
+    if found is None:
+        raise SnapshotUnreadable(stream_id, projector.name, "what was saved can't be read back")
+    restore(projector, found)
 
 
 def floor_after(

@@ -211,12 +211,20 @@ class ToolApproval(Body, frozen=True):
     approved: bool | None = None
 
 
+class RawEvent(Body, frozen=True):
+    """What a provider sent and its adapter does not know."""
+
+    TYPE: ClassVar = "raw"
+    provider: str
+    event: Raw
+
+
 BODIES: Final[dict[str, type[Body]]] = {
     body.TYPE: body
     for body in (
         RunStarted, RunCancelRequested, RunStep, RunPaused, RunResumed, RunUsage, RunFinished, RunRecovered,
         MessageStarted, MessageFinished, MessageAnnotated, MessageRedacted,
-        BlockStarted, BlockDelta, BlockAnnotated, BlockSealed, ToolResult, ToolApproval,
+        BlockStarted, BlockDelta, BlockAnnotated, BlockSealed, ToolResult, ToolApproval, RawEvent,
     )
 }  # fmt: skip
 _IDS: Final = ("run_id", "message_id", "producer", "parent_message_id")
@@ -256,12 +264,13 @@ def validate(events: list[NewEvent]) -> None:
             if body is None:
                 split(event.data)
             else:
-                _check_ids(body)
+                check_ids(body)
         except (InvalidJson, InvalidId) as error:
             raise InvalidEvent(index, f"the body of {event.type!r} is wrong: {error}") from error
 
 
-def _check_ids(body: Body) -> None:
+def check_ids(body: Body) -> None:
+    """Raises `InvalidId` for an id in a body that no store takes."""
     for name in _IDS:
         value: Any = getattr(body, name, None)
         if value is not None:

@@ -19,6 +19,7 @@ from projector.json import InvalidJson, text_of
 from projector.projector import Projector
 from projector.settle import End, recovered_outcome, settle
 from projector.state import EndedRun, State, decode_state, encode_state
+from stream import InvalidId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,12 +78,13 @@ def _fold(state: State, event: Event, rules: _Rules) -> State:
         if body is not None:
             change = _Change(event.seq, event.at, unknown_fields(body, event.data), rules)
             state = _HANDLERS[type(body)](state, body, change)
-    except (Refused, InvalidJson) as why:
+    except (Refused, InvalidJson, InvalidId) as why:
         state = replace(state, anomalies=state.anomalies.add(Anomaly(event.seq, str(why))))
     return replace(state, last_seq=event.seq)
 
 
 def _start_run(state: State, body: ev.RunStarted, change: _Change) -> State:
+    ev.check_ids(body)
     if body.run_id in state.open or state.ended.get(body.run_id):
         raise Refused(f"run {body.run_id} began before")
     started_at = change.at if body.created_at is None else body.created_at
@@ -101,6 +103,7 @@ def _start_run(state: State, body: ev.RunStarted, change: _Change) -> State:
 
 
 def _start_message(state: State, body: ev.MessageStarted | ev.ToolResult, change: _Change) -> State:
+    ev.check_ids(body)
     run = _require_run(state, body.run_id)
     if _owner(state, body.message_id) or state.messages.get(body.message_id):
         raise Refused(f"message {body.message_id} began before")
@@ -159,7 +162,7 @@ def _finish(state: State, body: ev.RunFinished | ev.RunRecovered, change: _Chang
 
 
 def _pass(state: State, body: ev.Body, change: _Change) -> State:  # noqa: ARG001 - as above
-    return state  # tool.approval concerns those who wait for it, no message changes
+    return state  # for those who follow; no message changes
 
 
 _HANDLERS: Final[dict[type[ev.Body], Callable[[State, Any, _Change], State]]] = {
@@ -181,6 +184,7 @@ _HANDLERS: Final[dict[type[ev.Body], Callable[[State, Any, _Change], State]]] = 
     ev.MessageRedacted: _amend,
     ev.BlockAnnotated: _amend,
     ev.ToolApproval: _pass,
+    ev.RawEvent: _pass,
 }
 
 

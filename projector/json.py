@@ -137,7 +137,7 @@ def _text(data: bytes | str) -> str:
 
 
 def _text_of(field: object) -> JsonText:
-    return bytes(field).decode() if isinstance(field, msgspec.Raw) else dump(field)
+    return bytes(field).decode() if isinstance(field, msgspec.Raw) else dump(msgspec.to_builtins(field))
 
 
 def _is_default(name: str, field: object, defaults: dict[str, Any]) -> bool:

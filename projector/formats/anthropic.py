@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 from projector import events as ev
 from projector.formats.format import FormatError, StreamEnd
 from projector.json import InvalidJson, JsonText, decode, dump, raw, split
-from stream import NewEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +49,7 @@ class AnthropicStream:
         self._steps = 0
         self._end = StreamEnd("incomplete")
 
-    def feed(self, chunk: bytes | str | dict[str, Any]) -> list[NewEvent]:
+    def feed(self, chunk: bytes | str | dict[str, Any]) -> list[ev.Body]:
         """The events that one stream event becomes: its JSON text (the `data` of an SSE event), or the parsed form.
 
         Raises `FormatError` for what is no Anthropic stream event.
@@ -68,8 +67,8 @@ class AnthropicStream:
         except (InvalidJson, KeyError, TypeError, ValueError) as error:
             raise FormatError(f"the {kind!r} event lacks what it needs ({type(error).__name__}: {error})") from error
         if bodies is None:
-            return [_raw_event(text if isinstance(text, str) else text.decode())]
-        return [ev.to_event(body) for body in bodies]
+            return [ev.RawEvent(_PROVIDER, raw(text if isinstance(text, str) else text.decode()))]
+        return bodies
 
     def end(self) -> StreamEnd:
         """How the run would end here: `incomplete` in the middle of a response, `failed` after an error."""
@@ -259,7 +258,3 @@ def _parse(text: JsonText) -> Any:
     except InvalidJson:
         return "bad"
     return "ok"
-
-
-def _raw_event(text: JsonText) -> NewEvent:
-    return NewEvent("raw", f'{{"provider":"{_PROVIDER}","event":{text.strip()}}}'.encode())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 if TYPE_CHECKING:
-    from stream import NewEvent
+    from projector.events import Body
 
 
 class FormatError(Exception):
@@ -25,8 +25,8 @@ class StreamEnd(msgspec.Struct, frozen=True):
 class StreamFormat(Protocol):
     """An adapter from a provider's stream to events of a conversation, fed chunk by chunk, without input or output."""
 
-    def feed(self, chunk: bytes | str | dict[str, Any]) -> list[NewEvent]:
-        """The events that a chunk becomes. Raises `FormatError`."""
+    def feed(self, chunk: bytes | str | dict[str, Any]) -> list[Body]:
+        """The bodies of the events that a chunk becomes. Raises `FormatError`."""
         ...
 
     def end(self) -> StreamEnd:

@@ -1,0 +1,80 @@
+"""What the commands print: tables and text for people, JSON for programs."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from projector.json import InvalidJson, dump, split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from projector import Message
+    from stream import Event
+
+_ROLE_STYLE = {"user": "bold cyan", "assistant": "bold green", "tool": "bold yellow", "system": "bold magenta"}
+
+
+def make_console() -> Console:
+    """Standard output, which shows what it can't encode as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on one line, all ASCII, so that any reader gets it as it is."""
+    sys.stdout.write(dump(value) + "\n")
+    sys.stdout.flush()
+
+
+def printable(text: str) -> str:
+    """Control characters become visible signs: what a model said must not steer the terminal."""
+    return "".join(
+        chr(0x2400 + ord(sign)) if ord(sign) < 32 and sign not in "\n\t" else "␡" if "\x7f" <= sign <= "\x9f" else sign
+        for sign in text
+    )
+
+
+def make_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
+    """A table whose cells are shown as they are, never read as markup."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable("" if cell is None else str(cell))) for cell in row))
+    return table
+
+
+def describe_message(message: Message, *, note: str = "") -> Text:
+    """A message as a person reads it."""
+    text = Text()
+    text.append(f"{message.role}", style=_ROLE_STYLE.get(message.role, "bold"))
+    state = " (partial)" if message.status == "partial" else ""
+    text.append(printable(f"  {message.id}{state}{note}\n"), style="dim")
+    for block in message.blocks:
+        style = "dim italic" if block.kind in ("reasoning", "redacted_reasoning") else ""
+        label = "" if block.kind == "text" else f"[{block.kind}{' ' + block.name if block.name else ''}] "
+        body = block.text or block.input or block.parts or ""
+        marks = "  ✓ signed" if block.signature else ""
+        marks += f"  {len(block.citations)} citations" if block.citations else ""
+        text.append(printable(label + body), style=style)
+        text.append(printable(marks + "\n"), style="dim")
+    return text
+
+
+def event_record(event: Event) -> dict[str, Any]:
+    """An event for `--json`: `data` as the JSON text it is, or `data_base64` where it is none."""
+    record: dict[str, Any] = {"seq": event.seq, "type": event.type, "at": event.at}
+    try:
+        split(event.data)
+        return record | {"data": event.data.decode()}
+    except InvalidJson:
+        return record | {"data_base64": base64.b64encode(event.data).decode()}

@@ -1,0 +1,108 @@
+"""Catch-up: takes every run that ended into the ledger, once. There is no other way to commit (DESIGN §4)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import structlog
+
+from ledger.errors import LedgerBehind
+from ledger.sqlite import Ended
+from projector import State, open_runs, settle
+from projector.compaction import keep
+from projector.folds import ending
+from projector.loading import restore
+from stream import SnapshotUnreadable
+
+if TYPE_CHECKING:
+    from ledger.sqlite import LedgerTables, Position
+    from stream import EventStore
+
+_LOG: Final = structlog.get_logger("tailfold.ledger")
+_PAGE_EVENTS: Final = 1000
+_SNAPSHOT_EVERY_EVENTS: Final = 5000
+_KNOWN: Final = 256
+
+
+class Caught(NamedTuple):
+    """Where the ledger and the open runs of a conversation stand, after all events up to `state.last_seq`."""
+
+    state: State
+    leaf: str | None
+
+
+class CatchUp:
+    """Folds open runs and commits those that ended; any process may do so, the ledger's position decides."""
+
+    def __init__(self, store: EventStore, tables: LedgerTables) -> None:
+        self._store = store
+        self._tables = tables
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+
+    async def run(self, conversation: str) -> Caught:
+        """Brings the ledger to the head. Raises `LedgerBehind` where events it needs are gone."""
+        while True:
+            position = await self._tables.position(conversation)
+            known = await self._known_state(conversation, position)
+            while events := await self._store.read(conversation, after=known.state.last_seq, limit=_PAGE_EVENTS):
+                state, ended = known.state, []
+                for event in events:
+                    over = ending(state, event)
+                    state = open_runs.fold(state, event)
+                    if over is not None and event.seq > position.projected_seq:
+                        ended.append(Ended(*over, settle(*over)))
+                if state.last_seq > position.projected_seq:
+                    replay_from = min((run.seq - 1 for run in state.open.values()), default=state.last_seq)
+                    taken = await self._tables.advance(
+                        conversation,
+                        position,
+                        projected_seq=state.last_seq,
+                        replay_from=max(replay_from, position.replay_from),
+                        begun=[run for run in state.open.values() if run.seq > position.projected_seq],
+                        ended=ended,
+                    )
+                    if not taken:
+                        break  # another process was faster: look again
+                    for run in ended:
+                        _LOG.info("run.committed", conversation=conversation, run_id=run.run.run_id, status=run.end.status)
+                    position = await self._tables.position(conversation)
+                known = await self._keep(conversation, known._replace(state=state))
+            else:
+                return Caught(known.state, position.leaf)
+
+    async def _known_state(self, conversation: str, position: Position) -> _Known:
+        known = self._known.get(conversation)
+        if known is not None and known.state.last_seq <= position.projected_seq:
+            return known
+        bounds = await self._store.bounds(conversation)
+        snapshot = await self._store.snapshots.load(conversation, open_runs.name)
+        if snapshot is not None and max(bounds.floor, bounds.origin + 1) <= snapshot.last_seq <= position.projected_seq:
+            try:
+                return _Known(restore(open_runs, snapshot), snapshot.last_seq, exact=True)
+            except SnapshotUnreadable as error:
+                _LOG.warning("ledger.snapshot_passed_over", conversation=conversation, why=error.why)
+        if bounds.origin <= position.replay_from < bounds.floor or position.projected_seq < bounds.floor > bounds.origin:
+            raise LedgerBehind(conversation, position.replay_from, bounds.floor)
+        # Runs that end behind this point began behind it too, so nothing before it matters to the ledger.
+        start = max(position.replay_from, bounds.origin)
+        return _Known(State(last_seq=start), start, exact=start == bounds.origin)
+
+    async def _keep(self, conversation: str, known: _Known) -> _Known:
+        """Remembers the state here, and now and then in a snapshot, never ahead of the ledger's position."""
+        if known.exact and known.state.last_seq - known.snapshot_seq >= _SNAPSHOT_EVERY_EVENTS:
+            await keep(open_runs, self._store.snapshots, conversation, known.state, known.state.last_seq)
+            known = known._replace(snapshot_seq=known.state.last_seq)
+        self._known[conversation] = known
+        self._known.move_to_end(conversation)
+        if len(self._known) > _KNOWN:
+            self._known.popitem(last=False)
+        return known
+
+
+class _Known(NamedTuple):
+    """A state of the open runs; `exact` if it is the fold of the whole log and may become a snapshot."""
+
+    state: State
+    snapshot_seq: int
+    exact: bool

@@ -1,0 +1,73 @@
+"""What the ledger refuses, with the way out."""
+
+from __future__ import annotations
+
+
+class LedgerError(Exception):
+    """Base of the errors of this package; errors of the log come through as they are."""
+
+
+class RunOpen(LedgerError):
+    """The conversation's last run has no end yet: wait for it or recover it."""
+
+    def __init__(self, conversation: str, run_id: str) -> None:
+        super().__init__(
+            f"run {run_id!r} of conversation {conversation!r} is still open: "
+            f"wait for its end, or end it with `tailfold recover {run_id} --action commit`"
+        )
+        self.conversation, self.run_id = conversation, run_id
+
+
+class RunExists(LedgerError):
+    """A run id is used once."""
+
+    def __init__(self, conversation: str, run_id: str) -> None:
+        super().__init__(f"run {run_id!r} of conversation {conversation!r} exists: choose another id")
+        self.conversation, self.run_id = conversation, run_id
+
+
+class RunLost(LedgerError):
+    """Another writer ended this run; nothing more of it is taken."""
+
+    def __init__(self, conversation: str, run_id: str) -> None:
+        super().__init__(f"run {run_id!r} of conversation {conversation!r} was recovered elsewhere: begin a new run")
+        self.conversation, self.run_id = conversation, run_id
+
+
+class RunEnded(LedgerError):
+    """This `Run` was finished or closed; nothing more is taken."""
+
+
+class UnknownRun(LedgerError):
+    """No conversation has such a run."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"there is no run {run_id!r}: `tailfold runs` lists them")
+        self.run_id = run_id
+
+
+class UnknownConversation(LedgerError):
+    """There is no such conversation."""
+
+    def __init__(self, conversation: str) -> None:
+        super().__init__(f"there is no conversation {conversation!r}: `tailfold runs` lists what there is")
+        self.conversation = conversation
+
+
+class UnknownMessage(LedgerError):
+    """The conversation has no such message."""
+
+    def __init__(self, conversation: str, message_id: str) -> None:
+        super().__init__(f"conversation {conversation!r} has no committed message {message_id!r}")
+        self.conversation, self.message_id = conversation, message_id
+
+
+class LedgerBehind(LedgerError):
+    """Events that the ledger needs are gone from the log: restore a newer ledger, or an older log."""
+
+    def __init__(self, conversation: str, needed: int, floor: int) -> None:
+        super().__init__(
+            f"the ledger holds conversation {conversation!r} up to a point after {needed}, but its log begins after "
+            f"{floor}: what lies between is gone; restore a newer ledger or an older log"
+        )
+        self.conversation, self.needed, self.floor = conversation, needed, floor

@@ -1,0 +1,163 @@
+"""What a run has said and the log has not yet acknowledged: joined, flushed in time, kept until it is there.
+
+Adjacent deltas of one block are joined; they go when they are `flush_ms` old or make 1 kB. Whatever is no delta goes
+at once, with the deltas before it. One append is in flight, the buffer behind it is bounded: then `room` waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from projector.events import BlockDelta, Body, to_event
+from stream import NewEvent, Producer, ProducerFenced, ProducerGap, StoreClosed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from stream import EventStore
+
+_FLUSH_BYTES: Final = 1024
+_BUFFER_BYTES: Final = 256 * 1024
+_BUFFER_EVENTS: Final = 2000
+_BATCH_EVENTS: Final = 10_000
+
+
+class Outbox:
+    """Appends the events of one producer, in order, each once."""
+
+    def __init__(self, store: EventStore, stream_id: str, producer: Producer, acknowledged_seq: int, *, flush_ms: int) -> None:
+        self.acknowledged_seq = acknowledged_seq
+        self._store = store
+        self._stream_id = stream_id
+        self._next = producer
+        self._flush_ms = flush_ms
+        self._waiting: list[NewEvent] = []
+        self._delta: tuple[BlockDelta, list[str]] | None = None
+        self._size = 0
+        self._batch: list[NewEvent] = []  # handed to the store; its bytes stay until it is acknowledged
+        self._urgent = False
+        self._error: Exception | None = None
+        self._due = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._progress: set[asyncio.Future[None]] = set()
+        self._pump = asyncio.create_task(self._run(), name=f"tailfold outbox of {producer.id}")
+
+    async def room(self) -> None:
+        """Waits until the buffer takes more. Raises what a background append has failed with, once."""
+        self._raise_error()
+        while self._size >= _BUFFER_BYTES or len(self._waiting) >= _BUFFER_EVENTS:
+            await self._step()
+
+    def put(self, bodies: Iterable[Body]) -> None:
+        """Takes events in, without waiting: ask for `room` before."""
+        for body in bodies:
+            if isinstance(body, BlockDelta) and self._flush_ms:
+                self._join(body)
+            else:
+                self._close_delta()
+                self._add(to_event(body))
+                self._urgent = self._urgent or not isinstance(body, BlockDelta) or not self._flush_ms
+        if self._urgent or self._size >= _FLUSH_BYTES:
+            self._due.set()
+        elif self._size and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._flush_ms / 1000, self._due.set)
+
+    async def flush(self) -> int:
+        """Returns the seq up to which everything put before is durable. Raises what an append failed with.
+
+        What was not acknowledged stays; the next flush tries it again, with the same bytes and number.
+        """
+        self._raise_error()
+        while self._batch or self._waiting or self._delta:
+            self._urgent = True
+            self._due.set()
+            await self._step()
+        return self.acknowledged_seq
+
+    async def close(self) -> None:
+        """Stops; what is not acknowledged is given up. A batch that is under way has an unknown outcome."""
+        self._pump.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        await asyncio.wait([self._pump])
+
+    def _join(self, body: BlockDelta) -> None:
+        self._size += len(body.text)
+        if self._delta is not None:
+            head, pieces = self._delta
+            if (head.message_id, head.block, head.field) == (body.message_id, body.block, body.field):
+                pieces.append(body.text)
+                return
+            self._close_delta()
+        self._delta = (body, [body.text])
+
+    def _close_delta(self) -> None:
+        if self._delta is not None:
+            head, pieces = self._delta
+            self._delta = None
+            self._size -= sum(map(len, pieces))
+            self._add(to_event(replace(head, text="".join(pieces))))
+
+    def _add(self, event: NewEvent) -> None:
+        self._waiting.append(event)
+        self._size += len(event.data)
+
+    async def _run(self) -> None:
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            while self._batch or self._is_due():
+                if not self._batch:
+                    self._fill()
+                try:
+                    result = await self._store.append(self._stream_id, self._batch, producer=self._next)
+                except Exception as error:  # noqa: BLE001 - handed to whoever feeds or flushes
+                    self._error = error
+                    break
+                # A repeat that is not the newest append has no numbers; then its newest event is at the head or below.
+                self.acknowledged_seq = max(self.acknowledged_seq, result.last_seq)
+                self._next = Producer(self._next.id, self._next.epoch, self._next.seq + 1)
+                self._batch = []
+                self._wake()
+            self._wake()
+
+    def _is_due(self) -> bool:
+        timer = self._timer
+        is_late = timer is not None and asyncio.get_running_loop().time() >= timer.when()
+        return bool(self._size) and (self._urgent or self._size >= _FLUSH_BYTES or is_late)
+
+    def _fill(self) -> None:
+        self._close_delta()
+        self._batch, self._waiting = self._waiting[:_BATCH_EVENTS], self._waiting[_BATCH_EVENTS:]
+        self._size = sum(len(event.data) for event in self._waiting)
+        self._urgent = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def _step(self) -> None:
+        """Waits for the next answer of the store."""
+        if self._pump.done():
+            raise StoreClosed("this run was closed, what it had not flushed is given up")
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._progress.add(future)
+        try:
+            await future
+        finally:
+            self._progress.discard(future)
+        self._raise_error()
+
+    def _wake(self) -> None:
+        for future in self._progress:
+            if not future.done():
+                future.set_result(None)
+
+    def _raise_error(self) -> None:
+        error = self._error
+        if error is not None:
+            if not isinstance(error, ProducerFenced | ProducerGap):  # those stay for good
+                self._error = None
+            raise error

@@ -1,0 +1,213 @@
+"""A run: one producer's work on a conversation, from `run.started` to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import TYPE_CHECKING, Any, Self
+
+import anyio
+import structlog
+
+from ledger.errors import LedgerError, RunEnded, RunLost
+from projector import events as ev
+from projector.formats import STREAMS, StreamEnd
+from projector.json import dump, raw
+from stream import InvalidEvent, ProducerFenced, StreamError
+from stream.limits import MAX_EVENT_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+    from types import TracebackType
+
+    from ledger.outbox import Outbox
+    from projector.events import Outcome, Role, ToolStatus
+    from projector.formats import StreamFormat
+
+_LOG = structlog.get_logger("tailfold.ledger")
+
+
+class Run:
+    """Takes in what an agent produces, and makes it durable in the background; made by `Ledger.begin_run`.
+
+    As a context manager it ends the run: `completed` (or what its stream says) normally, `failed` by an exception,
+    `cancelled` by a cancellation. If the end can't be written the run stays open, to be recovered (law 10). Every
+    method raises what an append in the background has failed with, and `RunLost` when another writer has ended the
+    run; a call that is cancelled has taken in all or nothing.
+    """
+
+    def __init__(
+        self,
+        conversation: str,
+        run_id: str,
+        outbox: Outbox,
+        *,
+        provider_format: str | None,
+        ended: Callable[[Run], Awaitable[None]],
+    ) -> None:
+        self.conversation = conversation
+        self.run_id = run_id
+        self._outbox = outbox
+        self._ended = ended
+        self._numbers = itertools.count(1)
+        self._format: StreamFormat | None = STREAMS[provider_format](run_id, self._mint) if provider_format else None
+        self._open_message: str | None = None
+        self._finishing: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    @property
+    def acknowledged_seq(self) -> int:
+        """Everything of this run up to here is durable."""
+        return self._outbox.acknowledged_seq
+
+    async def feed(self, chunk: bytes | str | dict[str, Any]) -> None:
+        """One chunk of the provider's stream, in the format the run was begun with.
+
+        Raises `FormatError` for a chunk that is not of this format, `ValueError` if the run has no format.
+        """
+        if self._format is None:
+            raise ValueError(f"run {self.run_id!r} was begun without a format: begin it with one of {', '.join(STREAMS)}")
+        await self._make_room()
+        self._take(self._format.feed(chunk))
+
+    async def message(self, role: Role, text: str) -> str:
+        """A whole message; returns its id."""
+        await self._make_room()
+        bodies, message_id = self._close_message(), self._mint()
+        bodies += [
+            ev.MessageStarted(self.run_id, message_id, role),
+            ev.BlockStarted(message_id, 0, "text"),
+            ev.BlockDelta(message_id, 0, text),
+            ev.BlockSealed(message_id, 0),
+            ev.MessageFinished(message_id, "complete"),
+        ]
+        self._take(bodies)
+        return message_id
+
+    async def text(self, delta: str) -> None:
+        """Text of an assistant's message that goes on until the next message, tool result or the end."""
+        await self._make_room()
+        bodies: list[ev.Body] = []
+        if self._open_message is None:
+            message_id = self._mint()
+            bodies = [ev.MessageStarted(self.run_id, message_id, "assistant"), ev.BlockStarted(message_id, 0, "text")]
+        else:
+            message_id = self._open_message
+        self._take([*bodies, ev.BlockDelta(message_id, 0, delta)])
+        self._open_message = message_id
+
+    async def tool_result(self, tool_call_id: str, parts: str | list[dict[str, Any]], *, status: ToolStatus = "ok") -> str:
+        """The result of a tool call, as text or as parts; a message of its own, whose id is returned."""
+        if isinstance(parts, str):
+            parts = [{"kind": "text", "text": parts}]
+        part_text = raw(dump(parts))
+        await self._make_room()
+        bodies, message_id = self._close_message(), self._mint()
+        self._take([*bodies, ev.ToolResult(self.run_id, message_id, tool_call_id, status, part_text)])
+        return message_id
+
+    async def flush(self) -> int:
+        """Returns when everything so far is durable, with the seq of it."""
+        self._require_open()
+        with self._losing():
+            return await self._outbox.flush()
+
+    async def finish(self, outcome: Outcome | None = None, *, finish_reason: str | None = None, error: object = None) -> None:
+        """Ends the run and commits it; without an outcome as its stream says, or `completed`. Safe to call again.
+
+        A cancelled caller does not stop it. If it raises, the run is still open: call it again, or recover it.
+        """
+        if self._finishing is None or (self._finishing.done() and self._failed(self._finishing)):
+            end = self._how_it_ended(outcome, finish_reason, error)
+            self._finishing = asyncio.create_task(self._finish(end), name=f"tailfold end of {self.run_id}")
+        with anyio.CancelScope(shield=True):
+            await asyncio.shield(self._finishing)
+
+    async def close(self) -> None:
+        """Leaves the run without ending it, after what it has said is durable or refused: it stays open."""
+        self._is_closed = True
+        try:
+            await self._outbox.flush()
+        except StreamError as why:
+            _LOG.warning("run.tail_lost", conversation=self.conversation, run_id=self.run_id, error=type(why).__name__)
+        await self._outbox.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.finish()
+            return
+        try:
+            if isinstance(error, Exception):
+                await self.finish("failed", error={"type": type(error).__name__, "message": str(error)})
+            else:
+                await self.finish("cancelled")
+        except (StreamError, LedgerError) as why:  # the caller hears of its own error, the run stays open
+            _LOG.warning("run.left_open", conversation=self.conversation, run_id=self.run_id, error=type(why).__name__)
+
+    async def _finish(self, end: StreamEnd) -> None:
+        with self._losing():
+            if not self._is_closed:
+                outcome: Any = end.outcome
+                bodies = self._close_message() if outcome == "completed" else []
+                self._take([*bodies, ev.RunFinished(self.run_id, outcome, end.finish_reason, raw(end.error))])
+                self._is_closed = True
+            await self._outbox.flush()
+        await self._outbox.close()
+        await self._ended(self)
+
+    def _how_it_ended(self, outcome: Outcome | None, finish_reason: str | None, error: object) -> StreamEnd:
+        said = self._format.end() if self._format is not None else StreamEnd("completed")
+        if outcome is None:
+            return said
+        return StreamEnd(outcome, finish_reason or said.finish_reason, dump(error) if error is not None else said.error)
+
+    def _mint(self) -> str:
+        return f"{self.run_id}.{next(self._numbers)}"
+
+    def _close_message(self) -> list[ev.Body]:
+        message_id, self._open_message = self._open_message, None
+        if message_id is None:
+            return []
+        return [ev.BlockSealed(message_id, 0), ev.MessageFinished(message_id, "complete")]
+
+    async def _make_room(self) -> None:
+        self._require_open()
+        with self._losing():
+            await self._outbox.room()
+
+    def _take(self, bodies: Iterable[ev.Body]) -> None:
+        bodies = list(bodies)
+        for index, body in enumerate(bodies):
+            if isinstance(body, ev.BlockDelta) and len(body.text) * 6 > MAX_EVENT_BYTES:
+                raise InvalidEvent(index, f"a delta of {len(body.text)} characters may not fit into an event: split it")
+        self._outbox.put(bodies)
+
+    def _require_open(self) -> None:
+        if self._is_closed or self._finishing is not None:
+            raise RunEnded(f"run {self.run_id!r} has ended: begin a new run")
+
+    def _losing(self) -> _Losing:
+        return _Losing(self)
+
+    @staticmethod
+    def _failed(task: asyncio.Task[None]) -> bool:
+        return task.cancelled() or task.exception() is not None
+
+
+class _Losing:
+    """Says in the ledger's words that this writer was fenced."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, ProducerFenced):
+            raise RunLost(self._run.conversation, self._run.run_id) from error

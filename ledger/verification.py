@@ -1,0 +1,94 @@
+"""Looks at both planes for what should not be, and says what mends it; changes nothing but the ledger's own lag."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ledger.errors import LedgerBehind
+from projector import State, open_runs, settle
+from projector.folds import ending
+from stream import CorruptEvent
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ledger.ledger import Ledger
+    from projector import End
+    from projector.draft import RunDraft
+
+_PAGE_EVENTS = 1000
+
+
+class Finding(NamedTuple):
+    """`kind` is one word; a `note` is worth knowing and nothing wrong."""
+
+    conversation: str
+    kind: str
+    what: str
+    mend: str
+    is_note: bool = False
+
+
+async def verify(ledger: Ledger, conversation: str | None = None) -> AsyncIterator[Finding]:
+    """Findings of one conversation or of all: gaps and damage in the log, snapshots that can't be read, runs whose
+    committed form is not what their events say, messages without their parent, events that could not be applied.
+    """  # fmt: skip
+    async for info in ledger.store.streams(prefix=conversation or ""):
+        if conversation is None or info.stream_id == conversation:
+            async for finding in _verify_one(ledger, info.stream_id):
+                yield finding
+
+
+async def _verify_one(ledger: Ledger, conversation: str) -> AsyncIterator[Finding]:
+    bounds = await ledger.store.bounds(conversation)
+    snapshots = await ledger.store.snapshots.list(conversation)
+    for info in snapshots:
+        if not info.readable:
+            what = f"snapshot {info.last_seq} of {info.projector} fails its checksum"
+            yield Finding(conversation, "snapshot", what, "tailfold compact saves a new one")
+    try:
+        await ledger.catch_up(conversation)
+        async for finding in _compare(ledger, conversation, bounds.floor, is_whole=bounds.floor == bounds.origin):
+            yield finding
+    except CorruptEvent as error:
+        yield Finding(conversation, "damaged", str(error), "restore the log from a backup")
+    except LedgerBehind as error:
+        yield Finding(conversation, "hole", str(error), "restore a newer ledger or an older log")
+    for message_id, parent in await ledger.tables.orphans(conversation):
+        yield Finding(
+            conversation, "orphan", f"message {message_id} has no parent {parent}", "restore the ledger from a backup"
+        )
+
+
+async def _compare(ledger: Ledger, conversation: str, floor: int, *, is_whole: bool) -> AsyncIterator[Finding]:
+    """Projects again what the log still has, and holds it against the ledger's rows."""
+    state = State(last_seq=floor)
+    position = await ledger.tables.position(conversation)
+    while events := await ledger.store.read(conversation, after=state.last_seq, limit=_PAGE_EVENTS):
+        for event in events:
+            over = ending(state, event)
+            state = open_runs.fold(state, event)
+            if over is not None and event.seq <= position.projected_seq:
+                async for finding in _compare_run(ledger, conversation, *over):
+                    yield finding
+    if position.projected_seq > state.last_seq:
+        what = f"the ledger holds events up to {position.projected_seq}, the log ends at {state.last_seq}"
+        yield Finding(conversation, "diverged", what, "restore the log that belongs to this ledger")
+    for anomaly in state.anomalies if is_whole else ():  # behind a floor, a run's beginning may be missing
+        yield Finding(
+            conversation, "anomaly", f"event {anomaly.seq}: {anomaly.why}", "nothing: it changes nothing", is_note=True
+        )
+
+
+async def _compare_run(ledger: Ledger, conversation: str, run: RunDraft, end: End) -> AsyncIterator[Finding]:
+    mend = "restore the ledger from a backup"
+    row = await ledger.tables.run(conversation, run.run_id)
+    if row is None or (row.seq == run.seq and row.status != end.status):
+        held = "is missing" if row is None else f"is {row.status}, by its events it is {end.status}"
+        yield Finding(conversation, "run", f"run {run.run_id} {held}", mend)
+        return
+    settled = settle(run, end)
+    said = [(message, True) for message in settled.path] + [(message, False) for message in settled.off]
+    said.sort(key=lambda pair: pair[0].seq)
+    if row.seq == run.seq and said != await ledger.tables.messages_of(conversation, run.run_id):
+        yield Finding(conversation, "differs", f"the messages of run {run.run_id} are not those of its events", mend)
