@@ -30,9 +30,11 @@ class Finding(NamedTuple):
 
 
 async def verify(ledger: Ledger, conversation: str | None = None) -> AsyncIterator[Finding]:
-    """Findings of one conversation or of all: gaps and damage in the log, snapshots that can't be read, runs whose
-    committed form is not what their events say, messages without their parent, events that could not be applied.
-    """  # fmt: skip
+    """Findings of one conversation or of all.
+
+    Gaps and damage in the log, snapshots that can't be read, runs whose committed form is not what their events say,
+    messages without their parent, events that could not be applied.
+    """
     async for info in ledger.store.streams(prefix=conversation or ""):
         if conversation is None or info.stream_id == conversation:
             async for finding in _verify_one(ledger, info.stream_id):

@@ -10,7 +10,8 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
-        sys.exit(f"tailfold: the commands need {error.name}: pip install 'tailfold[admin]'")
+        sys.stderr.write(f"tailfold: the commands need {error.name}: pip install 'tailfold[admin]'\n")
+        sys.exit(2)
     sys.exit(run_app())
 
 

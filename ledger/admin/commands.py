@@ -25,13 +25,13 @@ from projector.formats import FormatError
 from stream import StreamError
 from stream.limits import check_id
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Tailfold: conversations of AI agents as events, kept in one file.")  # fmt: skip
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Conversation = Annotated[str, typer.Argument(help="The conversation's id.")]
 
 
-class Found(Exception):  # noqa: N818 - not an error: exit code 1
+class Found(Exception):
     """Something wrong was found and told."""
 
 
@@ -57,6 +57,10 @@ def demo(
     keep: Annotated[Path | None, typer.Option(help="Keep the database of the demo in this folder.")] = None,
 ) -> None:
     """Play a run, kill its process in the middle, recover it, compact it, and prove that nothing was lost."""
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        if (keep / "demo.db").exists():
+            raise ValueError(f"{keep / 'demo.db'} exists: name another folder with --keep")
     if not anyio.run(run_demo, make_console(), keep, as_json):
         raise Found
 
@@ -108,11 +112,11 @@ def show(context: typer.Context, conversation: Conversation, *, as_json: AsJson 
             return
         console = make_console()
         for message in messages:
-            console.print(describe_message(message))
+            console.print(describe_message(message), soft_wrap=True)
         for run in open_runs:
             console.print(f"open run {run.run_id}, since event {run.seq}: not committed", style="bold red", markup=False)
             for message in run.messages:
-                console.print(describe_message(message, note="  (not committed)"))
+                console.print(describe_message(message, note="  (not committed)"), soft_wrap=True)
         for anomaly in anomalies:
             console.print(f"event {anomaly.seq} could not be applied: {anomaly.why}", style="yellow", markup=False)
 

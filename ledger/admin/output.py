@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from projector import Message
     from stream import Event
 
+_PIPE_COLUMNS = 240
+_NEVER_FOLDED = ("run", "status", "messages", "from", "to")  # what a person copies, or reads at a glance
 _ROLE_STYLE = {"user": "bold cyan", "assistant": "bold green", "tool": "bold yellow", "system": "bold magenta"}
 
 
@@ -26,7 +28,8 @@ def make_console() -> Console:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    # A pipe has no width: what is read by a program is not folded to 80 columns.
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
 
 
 def print_json(value: Any) -> None:
@@ -47,7 +50,7 @@ def make_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[objec
     """A table whose cells are shown as they are, never read as markup."""
     table = Table(title=title, title_justify="left", title_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column in _NEVER_FOLDED)
     for row in rows:
         table.add_row(*(Text(printable("" if cell is None else str(cell))) for cell in row))
     return table
@@ -62,7 +65,7 @@ def describe_message(message: Message, *, note: str = "") -> Text:
     for block in message.blocks:
         style = "dim italic" if block.kind in ("reasoning", "redacted_reasoning") else ""
         label = "" if block.kind == "text" else f"[{block.kind}{' ' + block.name if block.name else ''}] "
-        body = block.text or block.input or block.parts or ""
+        body = block.text or block.input or block.parts or (block.opaque if block.kind != "reasoning" else None) or ""
         marks = "  ✓ signed" if block.signature else ""
         marks += f"  {len(block.citations)} citations" if block.citations else ""
         text.append(printable(label + body), style=style)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import itertools
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
 from projector.formats import STREAMS, FormatError
@@ -12,6 +11,7 @@ from projector.json import InvalidJson, split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 class RecordingError(Exception):

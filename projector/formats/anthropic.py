@@ -109,9 +109,12 @@ class AnthropicStream:
     def change(self, response: _Response, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`message_delta`: why it stops, and usage."""
         delta = split(fields["delta"])
-        self._end = StreamEnd("completed", finish_reason=decode(delta.get("stop_reason", "null")))
+        reason = decode(delta.get("stop_reason", "null"))
+        self._end = StreamEnd("completed", finish_reason=reason)
         rest = {name: text for name, text in fields.items() if name not in ("type", "delta", "usage")}
         bodies = response.annotate(delta | rest)
+        if reason == "refusal":
+            bodies += response.refuse(decode(delta.get("stop_details", "null")))
         return bodies + (response.use(split(fields["usage"])) if "usage" in fields else [])
 
     def stop(self, response: _Response, fields: dict[str, JsonText]) -> list[ev.Body]:  # noqa: ARG002 - one shape
@@ -164,6 +167,14 @@ class _Response:
             raw=raw("{" + ",".join(f"{dump(name)}:{text}" for name, text in self._usage.items()) + "}"),
         )
         return [body]
+
+    def refuse(self, details: dict[str, Any] | None) -> list[ev.Body]:
+        """A refusal has no block of its own in the stream; without one an empty message would vanish."""
+        number = self.blocks
+        self.blocks += 1
+        text = (details or {}).get("explanation") or ""
+        said: list[ev.Body] = [ev.BlockDelta(self.message_id, number, text)] if text else []
+        return [ev.BlockStarted(self.message_id, number, "refusal"), *said, ev.BlockSealed(self.message_id, number)]
 
     def start_block(self, index: int, text: JsonText) -> list[ev.Body]:
         number, fields = self.blocks, split(text)
