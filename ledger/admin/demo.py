@@ -78,11 +78,10 @@ class _Demo:
             before = await ledger.transcript(_CHAT)
             self._step("The transcript now holds what was durable when the process died:")
             for message in before:
-                self._console.print(describe_message(message))
+                self._console.print(describe_message(message), soft_wrap=True)
             compaction = await ledger.compact(_CHAT)
-            self._step(
-                f"Compacted: the log let {compaction.floor - compaction.floor_before} events go, its numbers go on at {head + 1}."
-            )
+            gone = compaction.floor - compaction.floor_before
+            self._step(f"Compacted: the log let {gone} events go, its numbers go on at {head + 1}.")
         async with open_ledger(str(self._path), create=False) as ledger:
             after = await ledger.transcript(_CHAT)
             bounds = await ledger.store.bounds(_CHAT)
