@@ -38,7 +38,7 @@ def decode(data: bytes | str, kind: Callable[..., T] | Any = Any) -> Any:
     try:
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
             return _convert(split(data), kind)
-        return json.loads(_text(data), parse_constant=_refuse)
+        return msgspec.convert(json.loads(_text(data), parse_constant=_refuse), kind)
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidJson(_why(error)) from error
 

@@ -1,0 +1,248 @@
+"""How a run writes: joined deltas, back-pressure, failures, cancellation, and two processes that commit (DESIGN §4)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from ledger import Ledger, RunOpen, open_ledger
+from ledger.sqlite import LedgerTables
+from ledger.verification import verify
+from stream import AppendResult, MemoryStore, NewEvent, Producer, StoreBusy, StoreFull, StreamError
+from stream.sqlite import MEMORY, open_database
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+
+class Troubled(MemoryStore):
+    """A store that fails or waits on demand, before or after it has stored."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: list[tuple[str, StreamError]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.appends = 0
+
+    async def append(
+        self,
+        stream_id: str,
+        events: Sequence[NewEvent],
+        *,
+        expected_seq: int | None = None,
+        append_id: str | None = None,
+        producer: Producer | None = None,
+    ) -> AppendResult:
+        await self.gate.wait()
+        self.appends += 1
+        when, error = self.errors.pop(0) if self.errors else ("never", StreamError())
+        if when == "before":
+            raise error
+        result = await super().append(stream_id, events, expected_seq=expected_seq, append_id=append_id, producer=producer)
+        if when == "after":
+            raise error
+        return result
+
+
+@pytest.fixture
+async def troubled(anyio_backend: object) -> AsyncIterator[tuple[Ledger, Troubled]]:
+    del anyio_backend
+    store = Troubled()
+    database = await open_database(MEMORY, create=True)
+    ledger = Ledger(store, await LedgerTables.attach(database))
+    yield ledger, store
+    store.gate.set()
+    await ledger.close()
+
+
+async def texts(ledger: Ledger) -> list[str]:
+    return [message.text for message in await ledger.transcript("c")]
+
+
+async def deltas(ledger: Ledger) -> list[str]:
+    from projector.events import BlockDelta  # noqa: PLC0415
+    from projector.json import decode  # noqa: PLC0415
+
+    events = await ledger.store.read("c", limit=10_000)
+    return [decode(event.data, BlockDelta).text for event in events if event.type == "block.delta"]
+
+
+async def test_adjacent_deltas_are_joined_and_other_events_take_them_along(troubled: tuple[Ledger, Troubled]) -> None:
+    ledger, store = troubled
+    async with ledger.run("c", flush_ms=60_000) as run:
+        for piece in "abcdef":
+            await run.text(piece)
+        await run.message("user", "q")
+    assert await deltas(ledger) == ["abcdef", "q"]
+    assert store.appends <= 4
+
+
+async def test_with_flush_0_each_delta_is_kept(troubled: tuple[Ledger, Troubled]) -> None:
+    ledger, _ = troubled
+    async with ledger.run("c", flush_ms=0) as run:
+        for piece in "abc":
+            await run.text(piece)
+    assert await deltas(ledger) == ["a", "b", "c"]
+
+
+async def test_a_delta_is_durable_in_time_without_a_flush(troubled: tuple[Ledger, Troubled]) -> None:
+    ledger, _ = troubled
+    run = await ledger.begin_run("c", flush_ms=20)
+    await run.text("a")
+    await run.flush()
+    before = run.acknowledged_seq
+    await run.text("b")
+    with anyio.fail_after(5):
+        while run.acknowledged_seq == before:
+            await anyio.sleep(0.005)
+    assert await deltas(ledger) == ["a", "b"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_failed_append_is_told_and_tried_again_and_nothing_is_lost_or_doubled(
+    troubled: tuple[Ledger, Troubled], when: str
+) -> None:
+    ledger, store = troubled
+    run = await ledger.begin_run("c")
+    await run.text("one ")
+    await run.flush()
+    store.errors = [(when, StoreFull("full")), (when, StoreBusy("busy"))]
+    await run.text("two ")
+    for error in (StoreFull, StoreBusy):
+        with pytest.raises(error):
+            await run.flush()
+    await run.text("three")
+    await run.finish()
+    assert await texts(ledger) == ["one two three"]
+
+
+async def test_a_run_whose_end_cannot_be_written_stays_open_and_can_be_finished_later(
+    troubled: tuple[Ledger, Troubled],
+) -> None:
+    ledger, store = troubled
+    run = await ledger.begin_run("c", run_id="r")
+    await run.text("x")
+    await run.flush()
+    store.errors = [("before", StoreFull("full"))]
+    with pytest.raises(StoreFull):
+        await run.finish()
+    with pytest.raises(RunOpen):
+        await ledger.begin_run("c")
+    await run.finish()
+    assert await texts(ledger) == ["x"]
+
+
+async def test_the_error_of_the_body_is_what_the_caller_hears_when_the_end_fails_too(troubled: tuple[Ledger, Troubled]) -> None:
+    ledger, store = troubled
+
+    async def fail() -> None:
+        async with ledger.run("c") as run:
+            await run.text("x")
+            await run.flush()
+            store.errors = [("before", StoreFull("full"))] * 3
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError):
+        await fail()
+    assert len(await ledger.open_runs("c")) == 1
+
+
+async def test_feeding_waits_when_the_store_is_slow_and_memory_stays_bounded(troubled: tuple[Ledger, Troubled]) -> None:
+    ledger, store = troubled
+    run = await ledger.begin_run("c")
+    store.gate.clear()
+    fed = 0
+    with anyio.move_on_after(0.5) as scope:
+        while True:
+            await run.text("x" * 10_000)
+            fed += 1
+    assert scope.cancelled_caught
+    assert fed < 100  # about two buffers of 256 kB, whatever is fed
+    store.gate.set()
+    await run.finish()
+    assert await texts(ledger) == ["x" * 10_000 * fed]
+
+
+async def test_a_cancelled_call_is_whole_or_absent(tmp_path: Path) -> None:
+    """At every step of begin, text, flush and finish: what is in the log is a prefix of what was said."""
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    choose = random.Random(seed)
+    async with open_ledger(str(tmp_path / "c.db")) as ledger:
+        for turn in range(60):
+            said: list[str] = []
+
+            async def speak(said: list[str] = said, turn: int = turn) -> None:
+                async with ledger.run("c", run_id=f"r{turn}", flush_ms=1) as run:
+                    for n in range(20):
+                        said.append(f"{n},")
+                        await run.text(said[-1])
+                        if n % 5 == 0:
+                            await run.flush()
+
+            task = asyncio.create_task(speak())
+            for _ in range(choose.randrange(40)):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            for left in await ledger.open_runs("c") if (await ledger.store.bounds("c")).head else ():
+                await ledger.recover("c", left.run_id, "commit")
+            kept = "".join(m.text for m in await _messages(ledger) if m.run_id == f"r{turn}")
+            assert "".join(said).startswith(kept)
+        assert not [finding async for finding in verify(ledger)]
+        async with ledger.run("c") as run:
+            await run.text("goes on")
+        assert (await texts(ledger))[-1] == "goes on"
+
+
+async def test_two_ledgers_over_one_file_commit_each_run_once(tmp_path: Path) -> None:
+    path = str(tmp_path / "c.db")
+    async with open_ledger(path) as one, open_ledger(path) as two:
+
+        async def turns(ledger: Ledger, name: str) -> None:
+            done = 0
+            while done < 8:
+                try:
+                    async with ledger.run("c", run_id=f"{name}{done}") as run:
+                        await run.text(f"{name}{done}")
+                    done += 1
+                except RunOpen:
+                    await anyio.sleep(0.002)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(turns, one, "a")
+            tasks.start_soon(turns, two, "b")
+        said = await texts(one)
+        assert said == await texts(two)
+        assert sorted(said) == sorted(f"{name}{n}" for name in "ab" for n in range(8))
+        messages = await one.transcript("c")
+        assert [message.parent_id for message in messages[1:]] == [message.id for message in messages[:-1]]
+        assert not [finding async for finding in verify(one)]
+
+
+async def test_verify_finds_a_transcript_that_is_not_what_the_events_say(tmp_path: Path) -> None:
+    async with open_ledger(str(tmp_path / "c.db")) as ledger:
+        async with ledger.run("c", run_id="r") as run:
+            await run.text("true")
+        assert not [finding async for finding in verify(ledger)]
+        await ledger.store.append("c", [NewEvent("block.delta", b'{"message_id": "r.1", "block": 0, "text": "late"}')])
+        [note] = [finding async for finding in verify(ledger)]
+        assert note.is_note
+        assert note.kind == "anomaly"
+        change = "UPDATE messages SET body = CAST(replace(body, 'true', 'false') AS BLOB)"
+        await ledger.tables.database.write(lambda sql: sql(change))
+        assert "differs" in [finding.kind async for finding in verify(ledger)]
+        await ledger.tables.database.write(lambda sql: sql("DELETE FROM messages"))
+        assert "differs" in [finding.kind async for finding in verify(ledger)]
+
+
+async def _messages(ledger: Ledger) -> list[Any]:
+    return await ledger.transcript("c") if (await ledger.store.bounds("c")).head else []
