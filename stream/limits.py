@@ -23,7 +23,9 @@ def check_id(what: str, value: str, *, max_bytes: int = MAX_ID_BYTES) -> str:
     """Returns `value`, or raises `InvalidId` unless it is 1 to `max_bytes` bytes of UTF-8 without NUL."""
     why = _why_bad(value, max_bytes)
     if why:
-        shown = repr(value if len(value) <= 40 else value[:40] + "…")  # an id of 10 kB would bury the reason
+        shown = repr(value)
+        if len(shown) > 42:
+            shown = shown[:41] + "…"  # an id of 10 kB would bury the reason
         raise InvalidId(f"{what} {shown} {why}: use 1 to {max_bytes} bytes of UTF-8 without NUL")
     return value
 

@@ -108,6 +108,10 @@ class MemoryStore:
 
     async def streams(self, *, prefix: str = "") -> AsyncIterator[StreamInfo]:
         """See `EventStore.streams`."""
+        if prefix:
+            check_id("prefix", prefix)
+        if self._closed:
+            raise StoreClosed("the store is closed")
         for stream_id in sorted(self._streams):
             if stream_id.startswith(prefix):
                 stream = self.stream(stream_id)
@@ -157,8 +161,10 @@ class MemorySnapshots:
 
     async def delete(self, stream_id: str, projector: str, last_seq: int | None = None) -> None:
         """See `SnapshotStore.delete`."""
+        check_id("projector name", projector)
         stream = self._store.stream(stream_id)
         if last_seq is not None:
+            check_position("last_seq", last_seq)
             bounds = Bounds(stream.floor, stream.head, stream.origin)
             check_dispensable(stream_id, projector, last_seq, bounds, await self.list(stream_id))
         for key in [key for key in stream.envelopes if key[0] == projector and last_seq in (None, key[1])]:

@@ -261,6 +261,7 @@ def _check_path(path: str, *, create: bool) -> None:
     if "\0" in path:
         raise StoreUnusable(repr(path), "a path holds no NUL: name another file")
     file = Path(path)
+    _check_reach(file, path)
     if file.is_dir():
         raise StoreUnusable(path, "this is a folder: name a file in it")
     if not file.exists():
@@ -278,6 +279,17 @@ def _check_path(path: str, *, create: bool) -> None:
         raise StoreUnusable(path, "this is no Tailfold database: name another file")
     if not start and not create:
         raise StoreUnusable(path, "the file is empty: name the database with --data, or make one with `tailfold play`")
+
+
+def _check_reach(file: Path, path: str) -> None:
+    try:
+        file.stat()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreUnusable(
+            path, f"the file can't be reached ({error.strerror}): give this user access to its folder"
+        ) from error
 
 
 def _settle(future: asyncio.Future[Any], result: object = None, *, error: BaseException | None = None) -> None:

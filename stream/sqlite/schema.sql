@@ -73,6 +73,11 @@ END;
 CREATE TRIGGER events_never_change BEFORE UPDATE ON chunks
 BEGIN SELECT RAISE (ABORT, 'events never change'); END;
 
+-- REPLACE deletes rows without asking the DELETE triggers, so a row that is there is never inserted again.
+CREATE TRIGGER events_are_never_replaced BEFORE INSERT ON chunks
+  WHEN EXISTS (SELECT 1 FROM chunks WHERE pos = NEW.pos)
+BEGIN SELECT RAISE (ABORT, 'events are never replaced'); END;
+
 CREATE TRIGGER events_go_only_below_the_floor BEFORE DELETE ON chunks
   WHEN OLD.last > (SELECT floor FROM streams WHERE id = OLD.stream)
 BEGIN SELECT RAISE (ABORT, 'events go only below the floor'); END;
@@ -82,6 +87,10 @@ CREATE TRIGGER head_floor_and_origin_never_fall BEFORE UPDATE ON streams
     OR NEW.id <> OLD.id OR NEW.name <> OLD.name
 BEGIN SELECT RAISE (ABORT, 'head, floor and origin never fall'); END;
 
+CREATE TRIGGER streams_are_never_replaced BEFORE INSERT ON streams
+  WHEN EXISTS (SELECT 1 FROM streams WHERE id = NEW.id OR name = NEW.name)
+BEGIN SELECT RAISE (ABORT, 'streams are never replaced'); END;
+
 CREATE TRIGGER streams_are_never_forgotten BEFORE DELETE ON streams
 BEGIN SELECT RAISE (ABORT, 'streams are never forgotten'); END;
 
@@ -89,6 +98,14 @@ CREATE TRIGGER watermarks_never_fall BEFORE UPDATE ON producers
   WHEN OLD.epoch IS NOT NULL AND (NEW.epoch IS NULL OR NEW.seq IS NULL
     OR (NEW.epoch, NEW.seq) <= (OLD.epoch, OLD.seq))
 BEGIN SELECT RAISE (ABORT, 'watermarks never fall'); END;
+
+CREATE TRIGGER producers_stay_who_they_are BEFORE UPDATE ON producers
+  WHEN NEW.id <> OLD.id OR NEW.stream <> OLD.stream OR NEW.name <> OLD.name
+BEGIN SELECT RAISE (ABORT, 'producers stay who they are'); END;
+
+CREATE TRIGGER producers_are_never_replaced BEFORE INSERT ON producers
+  WHEN EXISTS (SELECT 1 FROM producers WHERE id = NEW.id OR (stream = NEW.stream AND name = NEW.name))
+BEGIN SELECT RAISE (ABORT, 'producers are never replaced'); END;
 
 CREATE TRIGGER producers_are_never_forgotten BEFORE DELETE ON producers
 BEGIN SELECT RAISE (ABORT, 'producers are never forgotten'); END;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stream.limits import check_id
+from stream.limits import check_id, check_position
 from stream.records import Bounds, Snapshot, SnapshotInfo
 from stream.snapshots import check_dispensable, check_snapshot, open_envelope, seal
 
@@ -62,6 +62,9 @@ class SqliteSnapshots:
     async def delete(self, stream_id: str, projector: str, last_seq: int | None = None) -> None:
         """See `SnapshotStore.delete`."""
         check_id("stream id", stream_id)
+        check_id("projector name", projector)
+        if last_seq is not None:
+            check_position("last_seq", last_seq)
 
         async def job(sql: Sql) -> None:
             rows = await sql(_BOUNDS, (stream_id,))

@@ -99,8 +99,9 @@ class SqliteStore:
                 if events:  # the floor rose between two pages: what was read is right, the next read tells
                     return events
                 raise Truncated(stream_id, after, floor)
-            for row in rows if rows[0][2] is not None else ():
-                chunk = unpack(stream_id, *row[2:])
+            packed = [row[2:] for row in rows if row[2] is not None]  # a stream without rows joins to one of NULLs
+            for row in packed:
+                chunk = unpack(stream_id, *row)
                 if chunk[0].seq > cursor + 1:
                     raise CorruptEvent(stream_id, cursor + 1, "its row is missing")
                 events += [event for event in chunk if event.seq > cursor]
@@ -109,7 +110,7 @@ class SqliteStore:
                 return events[:limit]
             if cursor >= head:
                 return events
-            if len(rows) < page_rows:
+            if len(packed) < page_rows:
                 raise CorruptEvent(stream_id, cursor + 1, "its row is missing")
 
     async def bounds(self, stream_id: str) -> Bounds:
@@ -164,6 +165,8 @@ class SqliteStore:
         """See `EventStore.streams`."""
         text = """SELECT name, floor, head, origin FROM streams
             WHERE name > ?1 AND substr(name, 1, length(?2)) = ?2 AND head > 0 ORDER BY name LIMIT ?3"""
+        if prefix:
+            check_id("prefix", prefix)
         last = ""
         while rows := await self.database.read(text, (last, prefix, _PAGE_ROWS)):
             for row in rows:

@@ -1,0 +1,33 @@
+"""One store fixture over all backends; a backend brings its own way to be opened again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.backends import BACKENDS, Backend, Store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    """Plain asyncio; a module that gains by it asks for `uvloop` too."""
+    return "asyncio", {"use_uvloop": False}
+
+
+@pytest.fixture(params=BACKENDS)
+async def backend(request: pytest.FixtureRequest, tmp_path: Path, anyio_backend: object) -> AsyncIterator[Backend]:
+    """The place a store lives in: `reopen` is the one hook of the contract."""
+    del anyio_backend
+    made = BACKENDS[request.param](tmp_path)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def store(backend: Backend) -> Store:
+    return await backend.open()

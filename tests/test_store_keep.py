@@ -1,0 +1,190 @@
+"""The contract of letting go and keeping: `truncate`, `delete`, snapshots (laws 2, 5, 6 and 7)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from stream import (
+    AppendResult,
+    Bounds,
+    NewEvent,
+    Producer,
+    SeqConflict,
+    Snapshot,
+    SnapshotInfo,
+    SnapshotNeeded,
+    Truncated,
+    retain,
+)
+
+if TYPE_CHECKING:
+    from tests.backends import Backend, Store
+
+pytestmark = pytest.mark.anyio
+
+
+def snapshot(last_seq: int, state: str = "", *, projector: str = "p", stream_id: str = "s") -> Snapshot:
+    return Snapshot(stream_id, projector, 1, last_seq, 0, (state or f"state {last_seq}").encode())
+
+
+@pytest.fixture
+async def store(backend: Backend) -> Store:
+    """A store with ten events in stream `s`, three appends."""
+    opened = await backend.open()
+    for texts in ("abcd", "efg", "hij"):
+        await opened.append("s", [NewEvent("t", text.encode()) for text in texts])
+    return opened
+
+
+async def test_truncation_raises_the_floor_and_not_the_head(store: Store) -> None:
+    for through in range(11):
+        assert await store.truncate("s", through=through) == Bounds(through, 10)
+        assert [event.seq for event in await store.read("s", after=through)] == list(range(through + 1, 11))
+
+
+async def test_truncation_never_lowers_the_floor(store: Store) -> None:
+    await store.truncate("s", through=6)
+    for through in (0, 2, 6):
+        assert await store.truncate("s", through=through) == Bounds(6, 10)
+
+
+async def test_truncation_never_lowers_the_head(backend: Backend, store: Store) -> None:
+    await store.truncate("s", through=10)
+    store = await backend.reopen(store)
+    assert await store.bounds("s") == Bounds(10, 10)
+    assert await store.append("s", [NewEvent("t", b"k")]) == AppendResult(11, 11)
+    with pytest.raises(Truncated):
+        await store.read("s")
+    assert [event.seq for event in await store.read("s", after=10)] == [11]
+
+
+async def test_truncation_beyond_the_head_is_refused(store: Store) -> None:
+    with pytest.raises(ValueError, match="ends at 10"):
+        await store.truncate("s", through=11)
+    with pytest.raises(ValueError, match="ends at 0"):
+        await store.truncate("unknown", through=1)
+    assert await store.bounds("s") == Bounds(0, 10)
+    assert await store.truncate("unknown", through=0) == Bounds(0, 0)
+
+
+async def test_truncations_at_once_leave_the_highest_floor(store: Store) -> None:
+    await asyncio.gather(*(store.truncate("s", through=through) for through in (3, 9, 1, 7)))
+    assert await store.bounds("s") == Bounds(9, 10)
+
+
+async def test_no_number_is_used_again_after_a_deletion(backend: Backend, store: Store) -> None:
+    await store.append("s", [NewEvent("t", b"k")], producer=Producer("p", 2, 0))
+    await store.snapshots.save(snapshot(5))
+    await store.delete("s")
+    for _ in range(2):
+        assert await store.bounds("s") == Bounds(11, 11, origin=11)
+        assert await store.snapshots.list("s") == []
+        assert await store.producer("s", "p") == Producer("p", 2, 0)
+        store = await backend.reopen(store)
+    repeat = await store.append("s", [NewEvent("t", b"k")], producer=Producer("p", 2, 0))
+    assert repeat == AppendResult(11, 11, duplicate=True)
+    with pytest.raises(SeqConflict):
+        await store.append("s", [NewEvent("t", b"l")], expected_seq=0)
+    assert await store.append("s", [NewEvent("t", b"l")]) == AppendResult(12, 12)
+
+
+async def test_deleting_twice_or_what_is_unknown_does_nothing(store: Store) -> None:
+    await store.delete("s")
+    await store.delete("s")
+    await store.delete("unknown")
+    assert await store.bounds("s") == Bounds(10, 10, origin=10)
+    assert await store.bounds("unknown") == Bounds(0, 0)
+
+
+async def test_deleting_one_stream_leaves_the_others(store: Store) -> None:
+    await store.append("t", [NewEvent("t", b"x")])
+    await store.snapshots.save(snapshot(1, stream_id="t"))
+    await store.delete("s")
+    assert [event.data for event in await store.read("t")] == [b"x"]
+    assert await store.snapshots.load("t", "p") == snapshot(1, stream_id="t")
+
+
+async def test_a_snapshot_comes_back_as_it_was(backend: Backend, store: Store) -> None:
+    given = Snapshot("s", "p", 7, 4, 123, bytes(range(256)))
+    assert await store.snapshots.save(given)
+    assert await store.snapshots.load("s", "p") == given
+    store = await backend.reopen(store)
+    assert await store.snapshots.load("s", "p") == given
+    assert await store.snapshots.load("s", "other") is None
+    assert await store.snapshots.load("other", "p") is None
+
+
+@pytest.mark.parametrize("order", [(3, 7), (7, 3)])
+async def test_of_two_savers_the_newer_snapshot_wins(store: Store, order: tuple[int, int]) -> None:
+    await asyncio.gather(*(store.snapshots.save(snapshot(last_seq)) for last_seq in order))
+    assert await store.snapshots.load("s", "p") == snapshot(7)
+
+
+async def test_a_snapshot_never_goes_backwards(store: Store) -> None:
+    assert await store.snapshots.save(snapshot(7))
+    assert not await store.snapshots.save(snapshot(3))
+    assert not await store.snapshots.save(snapshot(7, "second"))
+    assert await store.snapshots.load("s", "p") == snapshot(7)
+    assert await store.snapshots.list("s") == [SnapshotInfo("p", 7, readable=True)]
+
+
+async def test_a_damaged_snapshot_is_passed_over_and_may_be_replaced(backend: Backend, store: Store) -> None:
+    await store.snapshots.save(snapshot(3))
+    await store.snapshots.save(snapshot(7))
+    await backend.damage_snapshot("s", "p", 7)
+    assert await store.snapshots.load("s", "p") == snapshot(3)
+    assert await store.snapshots.list("s") == [SnapshotInfo("p", 3, readable=True), SnapshotInfo("p", 7, readable=False)]
+    assert await store.snapshots.save(snapshot(7, "mended"))
+    assert await store.snapshots.load("s", "p") == snapshot(7, "mended")
+
+
+@pytest.mark.parametrize("last_seq", [-1, 0, 11, 2**63])
+async def test_a_snapshot_outside_the_events_is_refused(store: Store, last_seq: int) -> None:
+    with pytest.raises(ValueError, match=r"last_seq|outside"):
+        await store.snapshots.save(snapshot(last_seq))
+
+
+async def test_a_snapshot_of_another_life_of_the_stream_is_refused(store: Store) -> None:
+    await store.delete("s")
+    await store.append("s", [NewEvent("t", b"k")])
+    with pytest.raises(ValueError, match="outside"):
+        await store.snapshots.save(snapshot(10))
+    assert await store.snapshots.save(snapshot(11))
+
+
+async def test_the_last_base_of_a_truncated_stream_is_not_deleted(backend: Backend, store: Store) -> None:
+    for last_seq in (4, 6, 8):
+        await store.snapshots.save(snapshot(last_seq))
+    await store.truncate("s", through=6)
+    await backend.damage_snapshot("s", "p", 8)
+    with pytest.raises(SnapshotNeeded) as refused:
+        await store.snapshots.delete("s", "p", 6)
+    assert (refused.value.stream_id, refused.value.projector, refused.value.last_seq) == ("s", "p", 6)
+    await store.snapshots.delete("s", "p", 4)
+    await store.snapshots.delete("s", "p", 8)
+    assert await store.snapshots.load("s", "p") == snapshot(6)
+    await store.snapshots.delete("s", "p")  # a retired projector goes by its name
+    assert await store.snapshots.list("s") == []
+
+
+async def test_a_snapshot_of_a_complete_stream_may_be_dropped(store: Store) -> None:
+    await store.snapshots.save(snapshot(4))
+    await store.snapshots.save(snapshot(4, projector="q"))
+    await store.snapshots.delete("s", "p", 4)
+    await store.snapshots.delete("s", "p", 99)
+    assert await store.snapshots.list("s") == [SnapshotInfo("q", 4, readable=True)]
+
+
+async def test_retention_keeps_the_newest_readable_ones(backend: Backend, store: Store) -> None:
+    for last_seq in (2, 4, 6, 8):
+        await store.snapshots.save(snapshot(last_seq))
+    await backend.damage_snapshot("s", "p", 8)
+    await retain(store.snapshots, "s", "p", keep=2)
+    assert [info.last_seq for info in await store.snapshots.list("s")] == [4, 6, 8]
+    with pytest.raises(ValueError, match="at least 1"):
+        await retain(store.snapshots, "s", "p", keep=0)
+    await retain(store.snapshots, "s", "p", keep=1)
+    assert await store.snapshots.load("s", "p") == snapshot(6)

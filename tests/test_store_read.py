@@ -1,0 +1,220 @@
+"""The contract of reading on every backend: `read`, `bounds`, `wait`, `follow`, `streams` (laws 8, 9 and 13)."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from stream import Bounds, Diverged, Event, InvalidId, NewEvent, StoreClosed, StreamInfo, Truncated, follow, open_store
+from stream.wakeups import Wakeups
+
+if TYPE_CHECKING:
+    from tests.backends import Store
+
+pytestmark = pytest.mark.anyio
+
+
+def numbered(first: int, last: int) -> list[NewEvent]:
+    return [NewEvent("n", str(seq).encode()) for seq in range(first, last + 1)]
+
+
+def seqs(events: list[Event]) -> list[int]:
+    assert all(event.data == str(event.seq).encode() for event in events)
+    return [event.seq for event in events]
+
+
+async def test_what_is_read_is_what_was_appended(store: Store) -> None:
+    await store.append("s", [NewEvent("kind", b"\x00\xff")])
+    [event] = await store.read("s")
+    assert (event.stream_id, event.seq, event.type, event.data) == ("s", 1, "kind", b"\x00\xff")
+    assert event.at > 1_600_000_000_000
+
+
+@pytest.mark.parametrize("limit", [1, 10, 1000])
+@pytest.mark.parametrize("size", [1, 7, 100])
+async def test_pages_of_any_size_give_each_event_once_above_the_floor(store: Store, limit: int, size: int) -> None:
+    for first in range(1, 101, size):
+        await store.append("s", numbered(first, min(first + size - 1, 100)))
+    await store.truncate("s", through=80)
+    for after in (0, 50, 79):
+        with pytest.raises(Truncated) as refused:
+            await store.read("s", after=after, limit=limit)
+        assert (refused.value.stream_id, refused.value.after, refused.value.floor) == ("s", after, 80)
+    for after in (80, 81, 99):
+        found, last = [], after
+        while page := seqs(await store.read("s", after=last, limit=limit)):
+            assert len(page) <= limit
+            found += page
+            last = page[-1]
+        assert found == list(range(after + 1, 101))
+
+
+async def test_more_chunks_than_one_page_holds_are_read_through(store: Store) -> None:
+    for seq in range(1, 601):
+        await store.append("s", numbered(seq, seq))
+    assert seqs(await store.read("s")) == list(range(1, 601))
+    assert seqs(await store.read("s", after=3, limit=300)) == list(range(4, 304))
+
+
+async def test_at_and_beyond_the_head_there_is_nothing(store: Store) -> None:
+    await store.append("s", numbered(1, 3))
+    for after in (3, 4, 99, 2**63 - 1):
+        assert await store.read("s", after=after) == []
+    assert await store.read("s", limit=0) == []
+    assert await store.read("unknown", after=5) == []
+    assert await store.bounds("unknown") == Bounds(0, 0)
+
+
+@pytest.mark.parametrize("bad", [-1, -(2**70), 2**63, True, 1.5, "1", None])
+async def test_a_position_that_is_none_is_refused(store: Store, bad: int) -> None:
+    with pytest.raises(ValueError, match="whole number"):
+        await store.read("s", after=bad)
+    with pytest.raises(ValueError, match="whole number"):
+        await store.read("s", limit=bad)
+    with pytest.raises(ValueError, match="whole number"):
+        await store.wait("s", after=bad)
+    with pytest.raises(ValueError, match="whole number"):
+        await store.truncate("s", through=bad)
+
+
+async def test_waiting_returns_at_once_where_there_is_something(store: Store) -> None:
+    await store.append("s", numbered(1, 1))
+    with anyio.fail_after(0.5):
+        await store.wait("s", after=0)
+
+
+async def test_waiting_ends_with_an_append(store: Store) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: store.append("s", numbered(1, 1)))
+        with anyio.fail_after(5):
+            while not await store.read("s"):
+                await store.wait("s", after=0)
+
+
+async def test_a_follower_sees_each_event_once_while_a_writer_appends(store: Store) -> None:
+    async def write() -> None:
+        for first in range(1, 301, 3):
+            await store.append("s", numbered(first, first + 2))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(write)
+        seen: list[Event] = []
+        with anyio.fail_after(20):
+            async with aclosing(follow(store, "s")) as events:  # type: ignore[type-var]
+                async for event in events:
+                    seen.append(event)
+                    if len(seen) % 7 == 0:
+                        await anyio.lowlevel.checkpoint()
+                    if event.seq == 300:
+                        break
+    assert seqs(seen) == list(range(1, 301))
+
+
+async def test_a_lost_wakeup_costs_time_and_no_event(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Wakeups, "wake", lambda *_: None)
+    monkeypatch.setattr(Wakeups, "wake_all", lambda *_: None)
+    monkeypatch.setattr("stream.wakeups.MAX_WAIT_S", 0.05)
+    following = follow(store, "s")
+    first = asyncio.ensure_future(anext(following))
+    await anyio.lowlevel.checkpoint()
+    await store.append("s", numbered(1, 1))
+    with anyio.fail_after(5):
+        assert (await first).seq == 1
+
+
+async def test_a_follower_beyond_the_head_is_told_so(store: Store) -> None:
+    await store.append("s", numbered(1, 3))
+    with pytest.raises(Diverged) as refused:
+        await anext(follow(store, "s", after=4))
+    assert (refused.value.after, refused.value.head) == (4, 3)
+    with pytest.raises(Diverged):
+        await anext(follow(store, "unknown", after=1))
+
+
+async def test_a_slow_follower_is_told_when_the_floor_overtakes_it(store: Store) -> None:
+    await store.append("s", numbered(1, 1000))
+    await store.append("s", numbered(1001, 2000))
+    following = follow(store, "s")
+    seen = [await anext(following)]
+    await store.truncate("s", through=1500)
+
+    async def go_on() -> None:
+        async for event in following:
+            seen.append(event)  # noqa: PERF401 - what came before the error counts
+
+    with pytest.raises(Truncated) as refused:
+        await go_on()
+    assert seqs(seen) == list(range(1, len(seen) + 1))  # no jump
+    assert (refused.value.after, refused.value.floor) == (len(seen), 1500)
+
+
+async def test_closing_the_store_ends_its_followers(store: Store) -> None:
+    following = follow(store, "s")
+    waiting = asyncio.ensure_future(anext(following))
+    await anyio.lowlevel.checkpoint()
+    await store.close()
+    with anyio.fail_after(5), pytest.raises(StoreClosed):
+        await waiting
+
+
+async def test_streams_are_listed_by_id_and_prefix(store: Store) -> None:
+    names = [f"a{n:03}" for n in range(300)] + ["b", "b%", "b_c", "bß", "c", "B"]
+    for name in reversed(names):
+        await store.append(name, numbered(1, 1))
+    await store.truncate("b", through=1)
+    await store.delete("c")
+    listed = [info async for info in store.streams()]
+    assert [info.stream_id for info in listed] == sorted(names)
+    assert await anext(store.streams(prefix="b")) == StreamInfo("b", 1, 1, 0)
+    assert [info async for info in store.streams(prefix="c")] == [StreamInfo("c", 1, 1, 1)]
+    for prefix, expected in {"b_": ["b_c"], "b%": ["b%"], "a29": names[290:300], "x": []}.items():
+        assert [info.stream_id async for info in store.streams(prefix=prefix)] == expected
+
+
+async def test_an_append_that_was_refused_makes_no_stream(store: Store) -> None:
+    with pytest.raises(InvalidId):
+        await store.append("", numbered(1, 1))
+    await store.append("empty", [])
+    assert [info async for info in store.streams()] == []
+
+
+async def test_every_method_of_a_closed_store_says_so(store: Store) -> None:
+    await store.append("s", numbered(1, 1))
+    await store.close()
+    await store.close()
+    for call in (
+        lambda: store.append("s", numbered(2, 2)),
+        lambda: store.append("s", []),
+        lambda: store.read("s"),
+        lambda: store.bounds("s"),
+        lambda: store.producer("s", "p"),
+        lambda: store.wait("s", after=1),
+        lambda: store.truncate("s", through=1),
+        lambda: store.delete("s"),
+        lambda: store.snapshots.load("s", "p"),
+        lambda: store.snapshots.list("s"),
+        lambda: store.snapshots.delete("s", "p"),
+        lambda: anext(store.streams()),
+    ):
+        with pytest.raises(StoreClosed):
+            await call()
+
+
+async def test_closing_finishes_what_was_handed_over(store: Store) -> None:
+    appends = [asyncio.ensure_future(store.append("s", numbered(n, n))) for n in range(1, 51)]
+    await anyio.lowlevel.checkpoint()
+    await store.close()
+    with anyio.fail_after(5):
+        results = await asyncio.gather(*appends, return_exceptions=True)
+    assert not [result for result in results if isinstance(result, BaseException) and not isinstance(result, StoreClosed)]
+
+
+async def test_a_store_in_memory_opens_by_its_url() -> None:
+    async with open_store("memory:") as store, open_store("memory:") as other:
+        assert store.incarnation != other.incarnation
+        await store.append("s", numbered(1, 1))
+        assert await other.read("s") == []
