@@ -1,4 +1,4 @@
-"""What an event store promises, whatever it is built on (DESIGN §2 and laws 1–9, 13, 14)."""
+"""What an event store promises, whatever it is built on (DESIGN §2 and laws 1-9, 13, 14)."""
 
 from __future__ import annotations
 

@@ -12,15 +12,15 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
 import aiosqlite
 import anyio
 
-from stream.errors import StoreClosed, StoreUnusable
+from stream.errors import StoreClosed
 from stream.sqlite.errors import is_busy, translate
 from stream.sqlite.migrations import check_owner, migrate
+from stream.sqlite.places import check_place
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -50,6 +50,7 @@ class Database:
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._readers: list[aiosqlite.Connection] = []
         self._next_reader = 0
+        self._seen_version: list[Row] = []
         self._watchers: list[Callable[[], None]] = []
         self._task = asyncio.create_task(self._live(), name=f"tailfold writer of {path}")
 
@@ -125,7 +126,7 @@ class Database:
             try:
                 self._writer = await connections.open_writer()
                 self._readers = await connections.open_readers()
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - it is the opener's
                 self._closing = True
                 _settle(self._opened, error=translate(error, self.path) if isinstance(error, sqlite3.Error) else error)
                 return
@@ -138,34 +139,35 @@ class Database:
                     _settle(self._jobs.popleft()[1], error=StoreClosed(f"{self.path} was closed before this was done"))
 
     async def _serve(self) -> None:
-        seen = None
         while True:
             while self._jobs:
-                job, future = self._jobs.popleft()
-                if future.cancelled():
-                    continue
-                try:
-                    _settle(future, await job(self._sql))
-                except Exception as error:
-                    _settle(future, error=error)
-                except BaseException:
-                    _settle(future, error=StoreClosed(f"{self.path} was closed while this was done: outcome unknown"))
-                    raise
+                await self._do(*self._jobs.popleft())
             if self._closing:
                 return
             self._work.clear()
-            if not self._watchers:
+            with anyio.move_on_after(POLL_INTERVAL_S if self._watchers else None):
                 await self._work.wait()
-                continue
-            with anyio.move_on_after(POLL_INTERVAL_S):
-                await self._work.wait()
-            if not self._jobs:
-                # On the writer's own connection this number moves only when somebody else commits.
-                version = await self._sql("PRAGMA data_version")
-                if version != seen:
-                    seen = version
-                    for watcher in list(self._watchers):
-                        watcher()
+            if self._watchers and not self._jobs:
+                await self._look_for_others()
+
+    async def _do(self, job: Callable[[Sql], Awaitable[Any]], future: asyncio.Future[Any]) -> None:
+        if future.cancelled():  # nobody waits any more, and nothing was begun
+            return
+        try:
+            _settle(future, await job(self._sql))
+        except Exception as error:  # noqa: BLE001 - it is the caller's
+            _settle(future, error=error)
+        except BaseException:
+            _settle(future, error=StoreClosed(f"{self.path} was closed while this was done: outcome unknown"))
+            raise
+
+    async def _look_for_others(self) -> None:
+        """On the writer's own connection this number moves only when somebody else commits."""
+        version = await self._sql("PRAGMA data_version")
+        if version != self._seen_version:
+            self._seen_version = version
+            for watcher in list(self._watchers):
+                watcher()
 
     async def _sql(self, text: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """One statement on the writer's connection. Busy means nothing was stored, so it is tried again."""
@@ -193,7 +195,7 @@ async def open_database(path: str, *, create: bool, durability: Durability = "fu
     if durability not in ("full", "normal"):
         raise ValueError(f"durability is 'full' or 'normal', not {durability!r}")
     if path != MEMORY:
-        _check_path(path, create=create)
+        check_place(path, create=create)
     database = Database(path, durability)
     try:
         await asyncio.shield(database._opened)  # noqa: SLF001 - its own maker
@@ -212,7 +214,7 @@ class _Connections:
         self._durability = durability
         self._open: list[aiosqlite.Connection] = []
 
-    async def __aenter__(self) -> _Connections:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
@@ -255,41 +257,6 @@ async def _patiently(step: Callable[[], Awaitable[object]]) -> None:
         else:
             return
         await asyncio.sleep(random.uniform(0.001, 0.02))  # noqa: S311 - jitter, no secret
-
-
-def _check_path(path: str, *, create: bool) -> None:
-    if "\0" in path:
-        raise StoreUnusable(repr(path), "a path holds no NUL: name another file")
-    file = Path(path)
-    _check_reach(file, path)
-    if file.is_dir():
-        raise StoreUnusable(path, "this is a folder: name a file in it")
-    if not file.exists():
-        if not create:
-            raise StoreUnusable(path, "there is no such file: name the database with --data, or make one with `tailfold play`")
-        if not file.absolute().parent.is_dir():
-            raise StoreUnusable(path, "its folder does not exist: make it first")
-        return
-    try:
-        with file.open("rb") as opened:
-            start = opened.read(16)
-    except OSError as error:
-        raise StoreUnusable(path, f"the file can't be read ({error.strerror}): give this user access to it") from error
-    if start and start != b"SQLite format 3\0":
-        raise StoreUnusable(path, "this is no Tailfold database: name another file")
-    if not start and not create:
-        raise StoreUnusable(path, "the file is empty: name the database with --data, or make one with `tailfold play`")
-
-
-def _check_reach(file: Path, path: str) -> None:
-    try:
-        file.stat()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StoreUnusable(
-            path, f"the file can't be reached ({error.strerror}): give this user access to its folder"
-        ) from error
 
 
 def _settle(future: asyncio.Future[Any], result: object = None, *, error: BaseException | None = None) -> None:

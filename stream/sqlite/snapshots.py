@@ -21,7 +21,7 @@ WHERE stream = {_STREAM} AND projector = ?2 AND last_seq < ?3 ORDER BY last_seq 
 _ALL: Final = f"""
 SELECT projector, last_seq, envelope FROM snapshots
 WHERE stream = {_STREAM} AND (projector, last_seq) > (?2, ?3) ORDER BY projector, last_seq LIMIT 1"""  # noqa: S608 - constants
-_PUT: Final = f"INSERT INTO snapshots SELECT {_STREAM}, ?2, ?3, ?4"  # noqa: S608 - constants
+_PUT: Final = f"INSERT INTO snapshots SELECT {_STREAM}, ?2, ?3, ?4"
 _DROP: Final = f"DELETE FROM snapshots WHERE stream = {_STREAM} AND projector = ?2 AND (?3 IS NULL OR last_seq = ?3)"  # noqa: S608 - constants
 
 

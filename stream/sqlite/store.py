@@ -22,7 +22,7 @@ from stream.wakeups import Wakeups, await_signal
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from stream.sqlite.database import Database, Sql
+    from stream.sqlite.database import Database, Row, Sql
 
 _LOG: Final = structlog.get_logger("tailfold.stream")
 _PAGE_ROWS: Final = 256
@@ -99,18 +99,12 @@ class SqliteStore:
                 if events:  # the floor rose between two pages: what was read is right, the next read tells
                     return events
                 raise Truncated(stream_id, after, floor)
-            packed = [row[2:] for row in rows if row[2] is not None]  # a stream without rows joins to one of NULLs
-            for row in packed:
-                chunk = unpack(stream_id, *row)
-                if chunk[0].seq > cursor + 1:
-                    raise CorruptEvent(stream_id, cursor + 1, "its row is missing")
-                events += [event for event in chunk if event.seq > cursor]
-                cursor = chunk[-1].seq
-            if len(events) >= limit:
+            page = _unpack_page(stream_id, cursor, rows)
+            events += page
+            cursor = page[-1].seq if page else cursor
+            if len(events) >= limit or cursor >= head:
                 return events[:limit]
-            if cursor >= head:
-                return events
-            if len(packed) < page_rows:
+            if len(rows) < page_rows or not page:
                 raise CorruptEvent(stream_id, cursor + 1, "its row is missing")
 
     async def bounds(self, stream_id: str) -> Bounds:
@@ -196,3 +190,15 @@ class SqliteStore:
             if not self._waiters and self._unwatch is not None:
                 self._unwatch()
                 self._unwatch = None
+
+
+def _unpack_page(stream_id: str, cursor: int, rows: list[Row]) -> list[Event]:
+    """The events behind `cursor` in the rows of a page; raises `CorruptEvent` where one is missing."""
+    events: list[Event] = []
+    for row in rows if rows[0][2] is not None else ():
+        chunk = unpack(stream_id, *row[2:])
+        if chunk[0].seq > cursor + 1:
+            raise CorruptEvent(stream_id, cursor + 1, "its row is missing")
+        events += [event for event in chunk if event.seq > cursor]
+        cursor = chunk[-1].seq
+    return events

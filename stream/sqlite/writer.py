@@ -98,13 +98,16 @@ class Writer:
             del error
             return
         again = []
+        behind: set[tuple[str, str]] = set()  # producers whose earlier append is tried again: the later one waits for it
         for request in batch:
+            place = (request.append.stream_id, request.append.producer.id if request.append.producer else "")
             if request.append.aid in stored:
                 request.accept()
                 self._streams[request.append.stream_id].head = request.last
                 self._stored(request.append.stream_id)
-            elif not await self._explain(sql, request):
+            elif (place[1] and place in behind) or not await self._explain(sql, request):
                 again.append(request)
+                behind.add(place)
         self._waiting.extendleft(reversed(again))
 
     async def _insert(self, sql: Sql, batch: list[_Request]) -> set[bytes]:
