@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec.structs import replace
+
 from ledger.catchup import CatchUp
-from ledger.errors import RunExists, RunOpen, UnknownConversation, UnknownMessage, UnknownRun
+from ledger.errors import LedgerError, RunExists, RunOpen, UnknownConversation, UnknownMessage, UnknownRun
 from ledger.outbox import Outbox
 from ledger.run import Run
 from ledger.sqlite import LedgerTables
@@ -23,6 +26,7 @@ from stream import (
     ProducerFenced,
     ProducerGap,
     SeqConflict,
+    StreamError,
     follow,
     open_store,
 )
@@ -64,6 +68,7 @@ class Ledger:
         self.tables = tables
         self._catch_up = CatchUp(store, tables)
         self._runs: set[Run] = set()
+        self._background: set[asyncio.Task[None]] = set()
 
     async def begin_run(
         self,
@@ -79,22 +84,32 @@ class Ledger:
         """Begins a run behind the last message of the conversation; returns when that is durable.
 
         `format` names what `Run.feed` takes. `flush_ms` is how long a delta may wait to be joined with others, 0
-        keeps each. Raises `RunOpen` while the last run has no end, `RunExists` for an id that was used.
+        keeps each. A run that had begun when the call was cancelled is ended as `cancelled`. Raises `RunOpen` while the
+        last run has no end, `RunExists` for an id that was used.
         """
         run_id = check_id("run id", secrets.token_hex(8) if run_id is None else run_id, max_bytes=_MAX_RUN_ID_BYTES)
         if format is not None and format not in STREAMS:
             raise ValueError(f"{format!r} is no stream format: use one of {', '.join(STREAMS)}")
         if flush_ms < 0:
             raise ValueError(f"flush_ms must be 0 or more, not {flush_ms}")
+        start = ev.RunStarted(run_id, None, trigger, run_id, model, provider or format)
+        beginning = asyncio.create_task(self._begin(conversation, start, format, flush_ms), name=f"tailfold begin of {run_id}")
+        try:
+            return await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            # Nobody holds the run that may have begun: end it, or it would bar the conversation.
+            self._background.add(task := asyncio.create_task(_abandon(beginning)))
+            task.add_done_callback(self._background.discard)
+            raise
+
+    async def _begin(self, conversation: str, start: ev.RunStarted, provider_format: str | None, flush_ms: int) -> Run:
+        run_id, first = start.run_id, Producer(start.run_id, 0, 0)
         while True:
             caught = await self.catch_up(conversation)
             await self._require_unused(conversation, run_id, caught)
-            started = ev.RunStarted(run_id, caught.leaf, trigger, run_id, model, provider or format)
-            first = Producer(run_id, 0, 0)
+            started = ev.to_event(replace(start, parent_message_id=caught.leaf))
             try:
-                result = await self.store.append(
-                    conversation, [ev.to_event(started)], expected_seq=caught.state.last_seq, producer=first
-                )
+                result = await self.store.append(conversation, [started], expected_seq=caught.state.last_seq, producer=first)
             except SeqConflict:
                 continue  # somebody wrote meanwhile: look again
             except (ProducerFenced, ProducerGap) as error:
@@ -103,7 +118,7 @@ class Ledger:
                 raise RunExists(conversation, run_id)
             break
         outbox = Outbox(self.store, conversation, Producer(run_id, 0, 1), result.last_seq, flush_ms=flush_ms)
-        run = Run(conversation, run_id, outbox, provider_format=format, ended=self._end_run)
+        run = Run(conversation, run_id, outbox, provider_format=provider_format, ended=self._end_run)
         self._runs.add(run)
         return run
 
@@ -215,6 +230,8 @@ class Ledger:
 
     async def close(self) -> None:
         """Closes what it opened. Runs that were not ended stay open, to be recovered."""
+        if self._background:
+            await asyncio.wait(self._background)
         for run in list(self._runs):
             await run.close()
         await self.store.close()
@@ -262,6 +279,12 @@ def open_ledger(url: str, *, log: str | None = None, create: bool = True, durabi
         return await open_database(path, create=create, durability=durability)
 
     return Opening(make)
+
+
+async def _abandon(beginning: asyncio.Task[Run]) -> None:
+    with suppress(StreamError, LedgerError):  # what can't be ended stays open, to be recovered
+        run = await beginning
+        await run.finish("cancelled")
 
 
 class _Running:

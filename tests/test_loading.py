@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
 from projector import compact, load, open_runs, transcript
@@ -44,6 +45,15 @@ async def test_a_truncated_log_without_a_readable_base_is_never_folded_from_its_
     await backend.damage_snapshot("t", "transcript", head)
     with pytest.raises(SnapshotUnreadable):
         await load(transcript, store, store.snapshots, "t")
+
+
+async def test_a_snapshot_below_the_floor_is_no_base_record(store: Store) -> None:
+    await store.append("s", conversation()[:4])
+    await save_snapshot(transcript, store, store.snapshots, "s")
+    await store.append("s", conversation()[4:])
+    await store.truncate("s", through=6)
+    with pytest.raises(SnapshotUnreadable), anyio.fail_after(5):
+        await load(transcript, store, store.snapshots, "s")
 
 
 async def test_a_complete_log_passes_over_a_damaged_snapshot_and_the_next_one_replaces_it(

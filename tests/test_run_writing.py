@@ -193,13 +193,20 @@ async def test_a_cancelled_call_is_whole_or_absent(tmp_path: Path) -> None:
                 await asyncio.sleep(0)
             task.cancel()
             await asyncio.wait([task])
-            for left in await ledger.open_runs("c") if (await ledger.store.bounds("c")).head else ():
-                await ledger.recover("c", left.run_id, "commit")
+            assert task.cancelled() or not task.exception() or isinstance(task.exception(), RunOpen)
+            with anyio.fail_after(10):  # a run that nobody holds is ended behind the caller's back
+                while (await ledger.store.bounds("c")).head and await ledger.open_runs("c"):
+                    await anyio.sleep(0.001)
             kept = "".join(m.text for m in await _messages(ledger) if m.run_id == f"r{turn}")
             assert "".join(said).startswith(kept)
         assert not [finding async for finding in verify(ledger)]
-        async with ledger.run("c") as run:
-            await run.text("goes on")
+        while True:
+            try:
+                async with ledger.run("c") as run:
+                    await run.text("goes on")
+                break
+            except RunOpen:  # the last cancelled call is still on its way
+                await anyio.sleep(0.001)
         assert (await texts(ledger))[-1] == "goes on"
 
 
