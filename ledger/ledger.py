@@ -210,8 +210,7 @@ class Ledger:
         position = await self.tables.position(conversation)
         head = (await self.store.bounds(conversation)).head
         pins = {"ledger": position.projected_seq, "replay_window": max(0, head - replay_window)}
-        if state.open:
-            pins["open_run"] = min(run.seq for run in state.open.values()) - 1
+        pins |= {f"open_run:{run.run_id}": run.seq - 1 for run in state.open.values()}
         return await compact([open_runs], self.store, self.store.snapshots, conversation, pins=pins, dry_run=dry_run)
 
     def follow(self, conversation: str, *, after: int = 0) -> AsyncIterator[Event]:

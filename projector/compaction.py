@@ -22,7 +22,7 @@ _KEPT_SNAPSHOTS: Final = 2
 
 
 class Compaction(NamedTuple):
-    """The floor before and after, and what binds it: a pin's reason or `snapshot:NAME`; None where nothing does."""
+    """The floor before and after, and what binds it: a pin's reason or `snapshot:NAME`; None if nothing does, or several."""
 
     floor_before: int
     floor: int

@@ -168,7 +168,7 @@ async def test_compaction_keeps_an_open_run_and_the_replay_window(ledger: Ledger
     await run.text("live")
     await run.flush()
     compaction = await ledger.compact("c")
-    assert (compaction.floor, compaction.binds) == (head, "open_run")
+    assert (compaction.floor, compaction.binds) == (head, "open_run:r")
     await run.text(" and well")
     await run.finish()
     assert await texts(ledger) == ["old", "live and well"]
