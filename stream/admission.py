@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from stream.errors import ProducerFenced, ProducerGap, SeqConflict
+from stream.errors import InvalidEvent, ProducerFenced, ProducerGap, SeqConflict
 from stream.limits import MAX_INTEGER, check_events, check_id, check_position, check_producer
 from stream.records import AppendResult, NewEvent, Producer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from stream.records import Event
 
 _PREFIX: Final = secrets.token_bytes(8)
 _COUNTER: Final = itertools.count()
@@ -93,6 +95,24 @@ def prepare(
             raise ValueError("append_id goes with expected_seq, and never beside a producer")
         aid = _digest(append_id, events)
     return Append(stream_id, tuple(events), expected_seq, producer, aid, append_id is not None)
+
+
+def check_adoption(stream_id: str, events: Sequence[Event], *, floor: int, origin: int, producers: Sequence[Producer]) -> None:
+    """Checks what `adopt` is given. Raises `InvalidId`, `InvalidEvent` or `ValueError`."""
+    check_id("stream id", stream_id)
+    check_position("floor", floor)
+    check_position("origin", origin)
+    if origin > floor:
+        raise ValueError(f"origin {origin} lies above the floor {floor}")
+    if not events and not floor:
+        raise ValueError("there is nothing to adopt: no events, and no floor")
+    for index, event in enumerate(events):
+        check_events([NewEvent(event.type, event.data)], first_index=index)
+        if event.seq != floor + 1 + index:
+            raise InvalidEvent(index, f"its number is {event.seq}, after the floor {floor} it must be {floor + 1 + index}")
+        check_position("at", event.at)
+    for producer in producers:
+        check_producer(producer)
 
 
 def _judge_producer(stream_id: str, producer: Producer, head: int, watermark: Watermark | None) -> AppendResult | None:

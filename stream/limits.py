@@ -37,12 +37,12 @@ def check_position(what: str, value: object) -> int:
     return value
 
 
-def check_events(events: Sequence[NewEvent]) -> None:
+def check_events(events: Sequence[NewEvent], *, first_index: int = 0) -> None:
     """Raises `InvalidEvent` with the index of the first event that no store takes."""
     if len(events) > MAX_APPEND_EVENTS:
         raise InvalidEvent(MAX_APPEND_EVENTS, f"an append holds at most {MAX_APPEND_EVENTS} events, not {len(events)}")
     total_bytes = 0
-    for index, event in enumerate(events):
+    for index, event in enumerate(events, first_index):
         why = _why_bad(event.type, MAX_TYPE_BYTES)
         if why:
             raise InvalidEvent(index, f"its type {why}: use 1 to {MAX_TYPE_BYTES} bytes of UTF-8 without NUL")

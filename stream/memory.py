@@ -7,8 +7,8 @@ import secrets
 import time
 from typing import TYPE_CHECKING
 
-from stream.admission import Append, Watermark, admit, prepare
-from stream.errors import StoreClosed, Truncated
+from stream.admission import Append, Watermark, admit, check_adoption, prepare
+from stream.errors import SeqConflict, StoreClosed, Truncated
 from stream.limits import check_id, check_position
 from stream.records import AppendResult, Bounds, Event, Producer, Snapshot, SnapshotInfo, StreamInfo
 from stream.snapshots import check_dispensable, check_snapshot, open_envelope, seal
@@ -63,6 +63,24 @@ class MemoryStore:
         result = stream.store(append, self._clock_ms())
         self._wakeups.wake(stream_id)
         return result
+
+    async def adopt(
+        self,
+        stream_id: str,
+        events: Sequence[Event],
+        *,
+        floor: int = 0,
+        origin: int = 0,
+        producers: Sequence[Producer] = (),
+    ) -> None:
+        """See `EventStore.adopt`."""
+        check_adoption(stream_id, events, floor=floor, origin=origin, producers=producers)
+        stream = self.stream(stream_id)
+        if stream.head:
+            raise SeqConflict(stream_id, 0, stream.head)
+        self._streams[stream_id] = stream
+        stream.adopt(events, floor, origin, producers)
+        self._wakeups.wake(stream_id)
 
     async def read(self, stream_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """See `EventStore.read`."""
@@ -205,6 +223,12 @@ class _Stream:
         result = AppendResult(first, self.head)
         self._appends.append((first - 1, append.aid, result))
         return result
+
+    def adopt(self, events: Sequence[Event], floor: int, origin: int, producers: Sequence[Producer]) -> None:
+        self.origin, self.floor, self.head = origin, floor, floor + len(events)
+        self.events = [Event(self.stream_id, event.seq, event.type, event.data, event.at) for event in events]
+        for producer in producers:  # the numbers of its newest append are not known here
+            self.watermarks[producer.id] = Watermark(producer.epoch, producer.seq, self.head + 1, self.head)
 
     def raise_floor(self, through: int) -> None:
         if through > self.head:

@@ -46,6 +46,22 @@ class EventStore(Protocol):
         """
         ...
 
+    async def adopt(
+        self,
+        stream_id: str,
+        events: Sequence[Event],
+        *,
+        floor: int = 0,
+        origin: int = 0,
+        producers: Sequence[Producer] = (),
+    ) -> None:
+        """Takes in a stream of another store as a whole: numbers, times, floor, origin and watermarks are kept.
+
+        Only for an id that never had an event: raises `SeqConflict` otherwise. Raises `InvalidEvent` for events that
+        do not go on from the floor without a gap.
+        """
+        ...
+
     async def read(self, stream_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """At most `limit` events with `seq > after`, in order; `[]` at or beyond the head and of an unknown stream.
 

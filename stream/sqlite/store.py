@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from stream.admission import admit, prepare
+from stream.admission import admit, check_adoption, prepare
 from stream.errors import CorruptEvent, StreamError, Truncated
 from stream.limits import check_id, check_position
 from stream.memory import now_ms
 from stream.records import AppendResult, Bounds, Event, NewEvent, Producer, StreamInfo
+from stream.sqlite.adoption import adopt
 from stream.sqlite.chunks import unpack
 from stream.sqlite.migrations import read_script
 from stream.sqlite.snapshots import SqliteSnapshots
@@ -81,6 +82,20 @@ class SqliteStore:
             return await self._writer.append(append)
         head = (await self.bounds(stream_id)).head
         return admit(append, head=head, watermark=None, earlier=None) or AppendResult(head + 1, head)
+
+    async def adopt(
+        self,
+        stream_id: str,
+        events: Sequence[Event],
+        *,
+        floor: int = 0,
+        origin: int = 0,
+        producers: Sequence[Producer] = (),
+    ) -> None:
+        """See `EventStore.adopt`."""
+        check_adoption(stream_id, events, floor=floor, origin=origin, producers=producers)
+        await self.database.transact(lambda sql: adopt(sql, stream_id, events, floor, origin, producers))
+        self._wakeups.wake(stream_id)
 
     async def read(self, stream_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """See `EventStore.read`."""

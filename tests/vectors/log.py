@@ -108,12 +108,9 @@ async def _append(store: Store, stream: str, step: dict[str, Any]) -> dict[str, 
 
 
 async def _adopt(store: Store, stream: str, step: dict[str, Any]) -> str:
-    adopt = getattr(store, "adopt", None)
-    if adopt is None:
-        raise NotThereError("the store has no adopt yet")
     events = [Event(stream, seq, "t", _bytes(data), at) for seq, data, at in step["events"]]
     producers = [Producer(**producer) for producer in step.get("producers", ())]
-    await adopt(stream, events, floor=step.get("floor", 0), producers=producers)
+    await store.adopt(stream, events, floor=step.get("floor", 0), producers=producers)
     return "ok"
 
 

@@ -1,0 +1,64 @@
+"""Takes a stream of another store in, row by row, under the same rules as an append."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from typing import TYPE_CHECKING, Final
+
+from stream.errors import SeqConflict
+from stream.records import NewEvent
+from stream.sqlite.chunks import checksum, pack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from stream.records import Event, Producer
+    from stream.sqlite.database import Sql
+
+_ROW_EVENTS: Final = 500
+_ROW_BYTES: Final = 256 * 1024
+_INSERT: Final = "INSERT INTO chunks (stream, last, n, at, aid, crc, data) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_KNOW_PRODUCER: Final = """
+INSERT INTO producers (stream, name)
+SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM producers WHERE stream = ?1 AND name = ?2)"""
+_SET_WATERMARK: Final = """
+UPDATE producers SET epoch = ?3, seq = ?4, first = ?5 + 1, last = ?5 WHERE stream = ?1 AND name = ?2"""
+
+
+async def adopt(
+    sql: Sql, stream_id: str, events: Sequence[Event], floor: int, origin: int, producers: Sequence[Producer]
+) -> None:
+    """To be run in one transaction, with what `check_adoption` has passed. Raises `SeqConflict` for a known stream."""
+    await sql("INSERT INTO streams (name) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM streams WHERE name = ?1)", (stream_id,))
+    [(key, head)] = await sql("SELECT id, head FROM streams WHERE name = ?", (stream_id,))
+    if head:
+        raise SeqConflict(stream_id, 0, head)
+    await sql("UPDATE streams SET head = ?2, floor = ?2, origin = ?3 WHERE id = ?1", (key, floor, origin))
+    for row in _rows(events):
+        last, data = row[-1].seq, pack([NewEvent(event.type, event.data) for event in row])
+        aid = secrets.token_bytes(16)
+        await sql(_INSERT, (key, last, len(row), row[0].at, aid, checksum(stream_id, last, data), data))
+    head = floor + len(events)
+    for producer in producers:  # the numbers of its newest append are not known here
+        place = (key, producer.id)
+        await sql(
+            "INSERT INTO producers (stream, name) SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM producers WHERE stream = ?1 AND name = ?2)",
+            place,
+        )
+        text = "UPDATE producers SET epoch = ?3, seq = ?4, first = ?5 + 1, last = ?5 WHERE stream = ?1 AND name = ?2"
+        await sql(text, (*place, producer.epoch, producer.seq, head))
+
+
+def _rows(events: Sequence[Event]) -> Iterator[list[Event]]:
+    """Neighbours of one time share a row, up to a size that is quick to read."""
+    for _, group in itertools.groupby(events, key=lambda event: event.at):
+        row: list[Event] = []
+        size_bytes = 0
+        for event in group:
+            if row and (len(row) >= _ROW_EVENTS or size_bytes + len(event.data) > _ROW_BYTES):
+                yield row
+                row, size_bytes = [], 0
+            row.append(event)
+            size_bytes += len(event.data)
+        yield row
