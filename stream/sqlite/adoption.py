@@ -42,12 +42,8 @@ async def adopt(
     head = floor + len(events)
     for producer in producers:  # the numbers of its newest append are not known here
         place = (key, producer.id)
-        await sql(
-            "INSERT INTO producers (stream, name) SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM producers WHERE stream = ?1 AND name = ?2)",
-            place,
-        )
-        text = "UPDATE producers SET epoch = ?3, seq = ?4, first = ?5 + 1, last = ?5 WHERE stream = ?1 AND name = ?2"
-        await sql(text, (*place, producer.epoch, producer.seq, head))
+        await sql(_KNOW_PRODUCER, place)
+        await sql(_SET_WATERMARK, (*place, producer.epoch, producer.seq, head))
 
 
 def _rows(events: Sequence[Event]) -> Iterator[list[Event]]:

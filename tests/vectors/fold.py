@@ -41,7 +41,7 @@ def _fold(projector: Projector[State], given: dict[str, Any]) -> State:
     events = [_event(entry) for entry in given["events"]]
     states = [projector.initial]
     for event in events:
-        states.append(projector.fold(states[-1], event))  # noqa: PERF401 - each needs the one before
+        states.append(projector.fold(states[-1], event))
     whole = projector.encode(states[-1])
     for cut, state in enumerate(states):  # the snapshot law, at every position
         tail = events if "tail_from" in given else events[cut:]
