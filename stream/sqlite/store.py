@@ -6,10 +6,8 @@ import contextlib
 import secrets
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from stream.admission import admit, check_adoption, prepare
-from stream.errors import CorruptEvent, StreamError, Truncated
+from stream.errors import CorruptEvent, Truncated
 from stream.limits import check_id, check_position
 from stream.memory import now_ms
 from stream.records import AppendResult, Bounds, Event, NewEvent, Producer, StreamInfo
@@ -17,6 +15,7 @@ from stream.sqlite.adoption import adopt
 from stream.sqlite.chunks import unpack
 from stream.sqlite.migrations import read_script
 from stream.sqlite.snapshots import SqliteSnapshots
+from stream.sqlite.sweeping import Sweeper
 from stream.sqlite.writer import Writer
 from stream.wakeups import Wakeups, await_signal
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
     from stream.sqlite.database import Database, Row, Sql
 
-_LOG: Final = structlog.get_logger("tailfold.stream")
 _PAGE_ROWS: Final = 256
 _BOUNDS: Final = "SELECT floor, head, origin FROM streams WHERE name = ?"
 _READ: Final = """
@@ -34,9 +32,6 @@ FROM streams AS s LEFT JOIN chunks AS c ON c.stream = s.id AND c.last > ?2
 WHERE s.name = ?1 ORDER BY c.last LIMIT ?3"""
 _RAISE_FLOOR: Final = """
 UPDATE streams SET floor = max(floor, ?2) WHERE name = ?1 AND ?2 <= head RETURNING floor, head, origin"""
-_SWEEP: Final = """
-DELETE FROM chunks WHERE stream = (SELECT id FROM streams WHERE name = ?1)
-AND last <= (SELECT floor FROM streams WHERE name = ?1)"""
 
 
 class SqliteStore:
@@ -48,6 +43,7 @@ class SqliteStore:
         self._snapshots = SqliteSnapshots(database)
         self._wakeups = Wakeups()
         self._writer = Writer(database, clock_ms, self._wakeups.wake)
+        self._sweeper = Sweeper(database)
         self._waiters = 0
         self._unwatch: Callable[[], None] | None = None
 
@@ -60,7 +56,9 @@ class SqliteStore:
             await sql("INSERT INTO store SELECT ? WHERE NOT EXISTS (SELECT 1 FROM store)", (secrets.token_hex(16),))
             return str((await sql("SELECT incarnation FROM store"))[0][0])
 
-        return cls(database, await database.transact(identify), clock_ms)
+        store = cls(database, await database.transact(identify), clock_ms)
+        store._sweeper.resume()
+        return store
 
     @property
     def snapshots(self) -> SqliteSnapshots:
@@ -152,7 +150,7 @@ class SqliteStore:
         check_position("through", through)
         rows = await self.database.write(lambda sql: sql(_RAISE_FLOOR, (stream_id, through)))
         if rows:
-            self.database.submit(lambda sql: self._sweep(sql, stream_id))
+            self._sweeper.sweep(stream_id)
             return Bounds(*rows[0])
         bounds = await self.bounds(stream_id)
         if through > bounds.head:
@@ -165,10 +163,14 @@ class SqliteStore:
 
         async def job(sql: Sql) -> None:
             await sql("UPDATE streams SET floor = head, origin = head WHERE name = ?", (stream_id,))
-            await sql(_SWEEP, (stream_id,))
             await sql("DELETE FROM snapshots WHERE stream = (SELECT id FROM streams WHERE name = ?)", (stream_id,))
 
         await self.database.transact(job)
+        self._sweeper.sweep(stream_id)
+
+    async def settle(self) -> None:
+        """Waits until rows below the floors are swept; nothing but the file's size depends on it."""
+        await self._sweeper.settled()
 
     async def streams(self, *, prefix: str = "") -> AsyncIterator[StreamInfo]:
         """See `EventStore.streams`."""
@@ -184,14 +186,9 @@ class SqliteStore:
 
     async def close(self) -> None:
         """See `EventStore.close`."""
+        await self._sweeper.close()
         await self.database.close()
         self._wakeups.wake_all()
-
-    async def _sweep(self, sql: Sql, stream_id: str) -> None:
-        try:
-            await sql(_SWEEP, (stream_id,))
-        except StreamError as error:  # best effort: the rows are out of sight already, the next truncation sweeps them
-            _LOG.warning("stream.sweep_failed", stream_id=stream_id, error=str(error))
 
     @contextlib.contextmanager
     def _watching(self) -> Iterator[None]:

@@ -1,0 +1,88 @@
+"""Sweeps rows that lie below the floor, in small slices between the appends, best effort (DESIGN, law 6).
+
+Nothing depends on how far this has come: every reader looks at the floor. What a crash leaves is swept after the
+next opening.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from stream.errors import StreamError
+
+if TYPE_CHECKING:
+    from stream.sqlite.database import Database
+
+_LOG: Final = structlog.get_logger("tailfold.stream")
+_SLICE_ROWS: Final = 200
+_PAUSE_S: Final = 0.001
+_SLICE: Final = """
+DELETE FROM chunks WHERE pos IN (
+  SELECT c.pos FROM streams AS s JOIN chunks AS c ON c.stream = s.id AND c.last <= s.floor
+  WHERE s.name = ?1 ORDER BY c.last LIMIT ?2)
+RETURNING 1"""
+_LEFT: Final = """
+SELECT name FROM streams AS s WHERE name > ?1 AND floor > 0
+AND EXISTS (SELECT 1 FROM chunks AS c WHERE c.stream = s.id AND c.last <= s.floor) ORDER BY name LIMIT 500"""
+
+
+class Sweeper:
+    """One sweep at a time; streams wait for their turn."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._waiting: OrderedDict[str, None] = OrderedDict()
+        self._task: asyncio.Task[None] | None = None
+        self._resumed = False
+
+    def sweep(self, stream_id: str) -> None:
+        """Begins to sweep a stream, without waiting for it."""
+        self._waiting[stream_id] = None
+        self._start()
+
+    def resume(self) -> None:
+        """Sweeps what an earlier process has left."""
+        self._resumed = True
+        self._start()
+
+    async def settled(self) -> None:
+        """Waits until nothing is left to sweep."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def close(self) -> None:
+        """Stops after the slice that is under way."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def _start(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name=f"tailfold sweeper of {self._database.path}")
+
+    async def _run(self) -> None:
+        try:
+            if self._resumed:
+                self._resumed = False
+                await self._find_left()
+            while self._waiting:
+                stream_id, _ = self._waiting.popitem(last=False)
+                swept = _SLICE_ROWS
+                while swept == _SLICE_ROWS:
+                    swept = await self._sweep_slice(stream_id)
+                    await asyncio.sleep(_PAUSE_S)
+        except StreamError as error:
+            _LOG.warning("stream.sweep_stopped", path=self._database.path, error=type(error).__name__)
+
+    async def _sweep_slice(self, stream_id: str) -> int:
+        return len(await self._database.write(lambda sql: sql(_SLICE, (stream_id, _SLICE_ROWS))))
+
+    async def _find_left(self) -> None:
+        last = ""
+        while rows := await self._database.read(_LEFT, (last,)):
+            self._waiting.update((name, None) for (name,) in rows)
+            last = rows[-1][0]
