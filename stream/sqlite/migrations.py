@@ -24,7 +24,8 @@ async def migrate(sql: Callable[..., Awaitable[list[Any]]], path: str, component
     To be run in one transaction: many processes may do so at once. Raises `StoreUnusable` for a version that is
     newer than this program.
     """
-    await sql(f"PRAGMA application_id = {APPLICATION_ID}")
+    if await sql("PRAGMA application_id") != [(APPLICATION_ID,)]:  # opening a file that is up to date writes nothing
+        await sql(f"PRAGMA application_id = {APPLICATION_ID}")
     await sql(_COMPONENTS)
     rows = await sql("SELECT version FROM components WHERE name = ?", (component,))
     version = rows[0][0] if rows else 0

@@ -1,0 +1,173 @@
+"""The commands as a person and as a program use them: output, JSON, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SAMPLE = Path(str(files("ledger.admin").joinpath("sample.jsonl")))
+
+
+class Shell:
+    """Runs `tailfold --data FILE …` in a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.data = folder / "chat.db"
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-W", "error", "-m", "ledger.admin", "--data", str(self.data), *words]
+
+    def run(self, *words: str, code: int = 0) -> str:
+        done = subprocess.run(self.command(*words), capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == code, done.stderr + done.stdout
+        assert "Traceback" not in done.stderr + done.stdout
+        if code != 2:
+            assert done.stderr == ""
+        return done.stdout if code != 2 else done.stderr
+
+    def read(self, *words: str, code: int = 0) -> Any:
+        return json.loads(self.run(*words, "--json", code=code))
+
+    def play(self, conversation: str = "c", file: Path = SAMPLE, *, code: int = 0) -> str:
+        return self.run("play", str(file), "--format", "anthropic", "--conversation", conversation, code=code)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+def test_the_demo_kills_a_process_and_loses_nothing(shell: Shell, tmp_path: Path) -> None:
+    keep = tmp_path / "kept"
+    numbers = json.loads(shell.run("demo", "--json", "--keep", str(keep)))
+    assert numbers["ok"] is True
+    assert all(numbers["checks"].values())
+    assert numbers["lost"] == 0
+    assert 0 < numbers["acknowledged"] <= numbers["stored"] < numbers["head"] == numbers["seen_by_follower"]
+    assert 0 < numbers["characters_before"] == numbers["characters_after"]
+    shell.data = keep / "demo.db"
+    assert shell.run("verify") == "everything is as it should be\n"
+    assert [run["status"] for run in shell.read("runs")] == ["committed", "committed"]
+    assert "name another folder" in shell.run("demo", "--keep", str(keep), code=2)
+
+
+def test_a_stream_that_is_played_is_shown_as_its_transcript(shell: Shell) -> None:
+    assert "completed, 1 messages" in shell.play()
+    assert "find_trains" in shell.run("show", "c")
+    shown = shell.read("show", "c")
+    assert [block["kind"] for block in shown["messages"][0]["blocks"]] == ["reasoning", "text", "tool_call"]
+    assert shown["open_runs"] == shown["anomalies"] == []
+    [run] = shell.read("runs", "c")
+    assert (run["status"], run["outcome"], run["finish_reason"]) == ("committed", "completed", "tool_use")
+    assert run["usage"]["msg_sample_0001"]["output"] == 263
+    assert "committed" in shell.run("runs")
+
+
+def test_events_are_printed_once_in_order_and_after_a_number(shell: Shell) -> None:
+    shell.play()
+    lines = [json.loads(line) for line in shell.run("events", "c", "--json").splitlines()]
+    assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
+    assert lines[0]["type"] == "run.started"
+    assert json.loads(lines[0]["data"])["provider"] == "anthropic"
+    tail = [json.loads(line) for line in shell.run("events", "c", "--after", str(len(lines) - 2), "--json").splitlines()]
+    assert tail == lines[-2:]
+    assert shell.run("events", "c", "--after", str(len(lines))) == ""
+    assert "run.finished" in shell.run("events", "c").splitlines()[-1]
+
+
+def test_a_follower_sees_what_another_process_writes(shell: Shell) -> None:
+    shell.play()
+    with subprocess.Popen(shell.command("events", "c", "--follow", "--json"), stdout=subprocess.PIPE, text=True) as follower:
+        assert follower.stdout is not None
+        lines = (json.loads(line) for line in follower.stdout)
+        seen = [next(lines)["seq"]]
+        shell.play()
+        ends = 0
+        for line in lines:
+            seen.append(line["seq"])
+            ends += line["type"] == "run.finished"
+            if ends == 2:
+                break
+        follower.kill()
+    assert seen == list(range(1, len(seen) + 1))
+
+
+def test_compaction_is_tried_then_done_and_the_transcript_stays(shell: Shell) -> None:
+    shell.play()
+    before = shell.read("show", "c")
+    tried = shell.read("compact", "c", "--dry-run")
+    assert (tried["dry_run"], tried["floor_before"], tried["floor"]) == (True, 0, tried["head"])
+    window = shell.read("compact", "c", "--replay-window", "3")
+    assert (window["floor"], window["binds"]) == (window["head"] - 3, "replay_window")
+    assert "its numbers go on at" in shell.run("compact", "c")
+    assert shell.read("show", "c") == before
+    assert "read after" in shell.run("events", "c", code=2)
+    shell.play()
+    assert len(shell.read("show", "c")["messages"]) == 2
+
+
+def test_an_open_run_is_shown_recovered_once_and_then_told_as_it_ended(shell: Shell) -> None:
+    shell.play()
+    with subprocess.Popen(
+        shell.command("play", str(SAMPLE), "--format", "anthropic", "--conversation", "c", "--rate", "50", "--json"),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as player:
+        assert player.stdout is not None
+        run_id = json.loads(player.stdout.readline())["run_id"]
+        for _ in range(4):
+            player.stdout.readline()
+        player.kill()
+    [left] = shell.read("show", "c")["open_runs"]
+    assert left["run_id"] == run_id
+    assert "not committed" in shell.run("show", "c")
+    assert f"open_run:{run_id}" in shell.run("compact", "c", "--dry-run")
+    assert run_id in shell.play(code=2)
+    assert shell.read("recover", run_id, "--action", "commit")["recovered"] == "commit"
+    assert "recovered by commit" in shell.run("recover", run_id, "--action", "cancel")
+    assert shell.read("show", "c")["messages"][-1]["status"] == "partial"
+    assert shell.run("verify", "c") == "everything is as it should be\n"
+
+
+def test_verify_finds_damage_and_says_what_mends_it(shell: Shell) -> None:
+    import sqlite3  # noqa: PLC0415
+    from contextlib import closing  # noqa: PLC0415
+
+    shell.play()
+    with closing(sqlite3.connect(shell.data)) as raw, raw:
+        raw.execute("DROP TRIGGER events_never_change")
+        raw.execute("UPDATE chunks SET data = zeroblob(length(data)) WHERE pos = 3")
+    [finding] = shell.read("verify", code=1)
+    assert (finding["kind"], finding["conversation"]) == ("damaged", "c")
+    assert "backup" in shell.run("verify", code=1)
+
+
+def test_the_database_is_named_by_the_environment_too(shell: Shell) -> None:
+    shell.play()
+    command = [sys.executable, "-m", "ledger.admin", "runs", "--json"]
+    done = subprocess.run(command, env=os.environ | {"TAILFOLD_DATA": str(shell.data)}, capture_output=True, check=True)
+    assert len(json.loads(done.stdout)) == 1
+
+
+def test_what_a_model_said_does_not_steer_the_terminal(shell: Shell, tmp_path: Path) -> None:
+    odd = "[bold]x[/bold] \\u001b[31mred\\u0007 \\ud83d"
+    chunks = [
+        '{"type":"message_start","message":{"id":"m","role":"assistant","content":[]}}',
+        '{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"' + odd + '"}}',
+        '{"type":"content_block_stop","index":0}',
+        '{"type":"message_stop"}',
+    ]
+    (tmp_path / "odd.jsonl").write_text("\n".join(chunks))
+    shell.play(file=tmp_path / "odd.jsonl")
+    shown = shell.run("show", "c")
+    assert "[bold]x[/bold]" in shown
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert "\\ud83d" in shown
