@@ -6,6 +6,7 @@ is the only one.
 
 from ledger.errors import (
     LedgerBehind,
+    LedgerDiverged,
     LedgerError,
     RunEnded,
     RunExists,
@@ -23,6 +24,7 @@ __all__ = [
     "ConversationInfo",
     "Ledger",
     "LedgerBehind",
+    "LedgerDiverged",
     "LedgerError",
     "OpenRun",
     "Run",

@@ -9,11 +9,11 @@ import structlog
 
 from ledger.errors import LedgerBehind
 from ledger.sqlite import Ended
-from projector import State, open_runs, settle
+from projector import State, open_runs
 from projector.compaction import keep
 from projector.folds import ending
 from projector.loading import restore
-from stream import SnapshotUnreadable
+from stream import SnapshotUnreadable, Truncated
 
 if TYPE_CHECKING:
     from ledger.sqlite import LedgerTables, Position
@@ -43,6 +43,14 @@ class CatchUp:
     async def run(self, conversation: str) -> Caught:
         """Brings the ledger to the head. Raises `LedgerBehind` where events it needs are gone."""
         while True:
+            try:
+                return await self._run(conversation)
+            except Truncated:  # another process has compacted behind the state remembered here
+                if self._known.pop(conversation, None) is None:
+                    raise
+
+    async def _run(self, conversation: str) -> Caught:
+        while True:
             position = await self._tables.position(conversation)
             known = await self._known_state(conversation, position)
             while events := await self._store.read(conversation, after=known.state.last_seq, limit=_PAGE_EVENTS):
@@ -51,7 +59,7 @@ class CatchUp:
                     over = ending(state, event)
                     state = open_runs.fold(state, event)
                     if over is not None and event.seq > position.projected_seq:
-                        ended.append(Ended(*over, settle(*over)))
+                        ended.append(Ended(*over))
                 if state.last_seq > position.projected_seq:
                     replay_from = min((run.seq - 1 for run in state.open.values()), default=state.last_seq)
                     taken = await self._tables.advance(

@@ -62,6 +62,17 @@ class UnknownMessage(LedgerError):
         self.conversation, self.message_id = conversation, message_id
 
 
+class LedgerDiverged(LedgerError):
+    """The log ends before the point the ledger has seen: it is not, or no longer, this ledger's log."""
+
+    def __init__(self, conversation: str, projected: int, head: int) -> None:
+        super().__init__(
+            f"the ledger holds conversation {conversation!r} up to {projected}, but its log ends at {head}: "
+            "restore the log that belongs to this ledger"
+        )
+        self.conversation, self.projected, self.head = conversation, projected, head
+
+
 class LedgerBehind(LedgerError):
     """Events that the ledger needs are gone from the log: restore a newer ledger, or an older log."""
 

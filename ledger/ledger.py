@@ -7,18 +7,30 @@ import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import structlog
 from msgspec.structs import replace
 
 from ledger.catchup import CatchUp
-from ledger.errors import LedgerError, RunExists, RunOpen, UnknownConversation, UnknownMessage, UnknownRun
+from ledger.errors import (
+    LedgerBehind,
+    LedgerDiverged,
+    LedgerError,
+    RunExists,
+    RunOpen,
+    UnknownConversation,
+    UnknownMessage,
+    UnknownRun,
+)
 from ledger.outbox import Outbox
 from ledger.run import Run
 from ledger.sqlite import LedgerTables
-from projector import compact, open_runs
+from projector import compact, load, open_runs
 from projector import events as ev
+from projector.compaction import keep
 from projector.events import validate
 from projector.formats import STREAMS
 from stream import (
+    CorruptEvent,
     MemoryStore,
     NewEvent,
     Opening,
@@ -26,10 +38,12 @@ from stream import (
     ProducerFenced,
     ProducerGap,
     SeqConflict,
+    SnapshotUnreadable,
     StreamError,
     follow,
     open_store,
 )
+from stream.finishing import finish_anyway
 from stream.limits import check_id
 from stream.opening import sqlite_path
 from stream.sqlite import MEMORY, Database, Durability, SqliteStore, open_database
@@ -40,10 +54,11 @@ if TYPE_CHECKING:
 
     from ledger.catchup import Caught
     from ledger.records import ConversationInfo, RunInfo
-    from projector import Compaction, Message
+    from projector import Compaction, Message, State
     from projector.events import Action
     from stream import AppendResult, Event, EventStore
 
+_LOG = structlog.get_logger("tailfold.ledger")
 _MAX_RUN_ID_BYTES = 200
 
 
@@ -108,9 +123,12 @@ class Ledger:
             caught = await self.catch_up(conversation)
             await self._require_unused(conversation, run_id, caught)
             started = ev.to_event(replace(start, parent_message_id=caught.leaf))
+            validate([started])
             try:
                 result = await self.store.append(conversation, [started], expected_seq=caught.state.last_seq, producer=first)
-            except SeqConflict:
+            except SeqConflict as conflict:
+                if conflict.head < conflict.expected:
+                    raise LedgerDiverged(conversation, conflict.expected, conflict.head) from conflict
                 continue  # somebody wrote meanwhile: look again
             except (ProducerFenced, ProducerGap) as error:
                 raise RunExists(conversation, run_id) from error
@@ -211,6 +229,8 @@ class Ledger:
         head = (await self.store.bounds(conversation)).head
         pins = {"ledger": position.projected_seq, "replay_window": max(0, head - replay_window)}
         pins |= {f"open_run:{run.run_id}": run.seq - 1 for run in state.open.values()}
+        if not dry_run:
+            await self._mend_base(conversation, state)
         return await compact([open_runs], self.store, self.store.snapshots, conversation, pins=pins, dry_run=dry_run)
 
     def follow(self, conversation: str, *, after: int = 0) -> AsyncIterator[Event]:
@@ -225,10 +245,16 @@ class Ledger:
         """Takes in what is new in every log."""
         async for info in self.store.streams():
             if info.head > (await self.tables.position(info.stream_id)).projected_seq:
-                await self.catch_up(info.stream_id)
+                try:
+                    await self.catch_up(info.stream_id)
+                except (CorruptEvent, LedgerBehind) as error:  # one bad conversation does not bar the others
+                    _LOG.error("ledger.behind", conversation=info.stream_id, error=str(error))
 
     async def close(self) -> None:
         """Closes what it opened. Runs that were not ended stay open, to be recovered."""
+        await finish_anyway(self._close())
+
+    async def _close(self) -> None:
         if self._background:
             await asyncio.wait(self._background)
         for run in list(self._runs):
@@ -241,6 +267,13 @@ class Ledger:
         if (await self.store.bounds(conversation)).head == 0:
             raise UnknownConversation(conversation)
         return await self.catch_up(conversation)
+
+    async def _mend_base(self, conversation: str, state: State) -> None:
+        """Where the log is truncated and its snapshots are lost, the ledger's own position is a base record."""
+        try:
+            await load(open_runs, self.store, self.store.snapshots, conversation)
+        except SnapshotUnreadable:
+            await keep(open_runs, self.store.snapshots, conversation, state, state.last_seq)
 
     async def _require_unused(self, conversation: str, run_id: str, caught: Caught) -> None:
         for run in caught.state.open.values():
@@ -265,9 +298,13 @@ def open_ledger(url: str, *, log: str | None = None, create: bool = True, durabi
 
     async def make() -> Ledger:
         store = await open_store(log or url, create=create, durability=durability)
+        database: Database | None = None
         try:
-            return Ledger(store, await LedgerTables.attach(await _database(store)))
+            database = await _database(store)
+            return Ledger(store, await LedgerTables.attach(database))
         except BaseException:
+            if database is not None:
+                await database.close()
             await store.close()
             raise
 

@@ -7,22 +7,23 @@ at once, with the deltas before it. One append is in flight, the buffer behind i
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from projector.events import BlockDelta, Body, to_event
+from projector.events import BlockDelta, Body, to_event, validate
 from stream import NewEvent, Producer, ProducerFenced, ProducerGap, StoreClosed
+from stream.limits import MAX_APPEND_BYTES, MAX_APPEND_EVENTS, check_events
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from stream import EventStore
 
 _FLUSH_BYTES: Final = 1024
 _BUFFER_BYTES: Final = 256 * 1024
 _BUFFER_EVENTS: Final = 2000
-_BATCH_EVENTS: Final = 10_000
 
 
 class Outbox:
@@ -49,21 +50,29 @@ class Outbox:
         """Waits until the buffer takes more. Raises what a background append has failed with, once."""
         self._raise_error()
         while self._size >= _BUFFER_BYTES or len(self._waiting) >= _BUFFER_EVENTS:
+            self._due.set()
             await self._step()
 
-    def put(self, bodies: Iterable[Body]) -> None:
-        """Takes events in, without waiting: ask for `room` before."""
-        for body in bodies:
+    def put(self, bodies: Sequence[Body]) -> None:
+        """Takes events in, all or none, without waiting: ask for `room` before.
+
+        Raises `InvalidEvent` for a body that does not fit its type or is too large.
+        """
+        events = [to_event(body) for body in bodies]
+        validate(events)
+        check_events(events)
+        for body, event in zip(bodies, events, strict=True):
             if isinstance(body, BlockDelta) and self._flush_ms:
-                self._join(body)
+                if body.text:
+                    self._join(body)
             else:
                 self._close_delta()
-                self._add(to_event(body))
+                self._add(event)
                 self._urgent = self._urgent or not isinstance(body, BlockDelta) or not self._flush_ms
         if self._urgent or self._size >= _FLUSH_BYTES:
             self._due.set()
         elif self._size and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._flush_ms / 1000, self._due.set)
+            self._timer = asyncio.get_running_loop().call_later(self._flush_ms / 1000, self._ring)
 
     async def flush(self) -> int:
         """Returns the seq up to which everything put before is durable. Raises what an append failed with.
@@ -84,11 +93,16 @@ class Outbox:
             self._timer.cancel()
         await asyncio.wait([self._pump])
 
+    def _ring(self) -> None:
+        self._urgent = True
+        self._due.set()
+
     def _join(self, body: BlockDelta) -> None:
         self._size += len(body.text)
         if self._delta is not None:
             head, pieces = self._delta
-            if (head.message_id, head.block, head.field) == (body.message_id, body.block, body.field):
+            same = (head.message_id, head.block, head.field) == (body.message_id, body.block, body.field)
+            if same and self._size < _BUFFER_BYTES:
                 pieces.append(body.text)
                 return
             self._close_delta()
@@ -110,9 +124,9 @@ class Outbox:
             await self._due.wait()
             self._due.clear()
             while self._batch or self._is_due():
-                if not self._batch:
-                    self._fill()
                 try:
+                    if not self._batch:
+                        self._fill()
                     result = await self._store.append(self._stream_id, self._batch, producer=self._next)
                 except Exception as error:  # noqa: BLE001 - handed to whoever feeds or flushes
                     self._error = error
@@ -125,15 +139,16 @@ class Outbox:
             self._wake()
 
     def _is_due(self) -> bool:
-        timer = self._timer
-        is_late = timer is not None and asyncio.get_running_loop().time() >= timer.when()
-        return bool(self._size) and (self._urgent or self._size >= _FLUSH_BYTES or is_late)
+        return bool(self._waiting or self._delta) and (self._urgent or self._size >= _FLUSH_BYTES)
 
     def _fill(self) -> None:
         self._close_delta()
-        self._batch, self._waiting = self._waiting[:_BATCH_EVENTS], self._waiting[_BATCH_EVENTS:]
+        sizes = itertools.accumulate(len(event.data) for event in self._waiting)
+        count = sum(1 for size in sizes if size <= MAX_APPEND_BYTES // 2) or 1
+        count = min(count, MAX_APPEND_EVENTS)
+        self._batch, self._waiting = self._waiting[:count], self._waiting[count:]
         self._size = sum(len(event.data) for event in self._waiting)
-        self._urgent = False
+        self._urgent = bool(self._waiting)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

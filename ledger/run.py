@@ -11,13 +11,12 @@ import structlog
 
 from ledger.errors import LedgerError, RunEnded, RunLost
 from projector import events as ev
-from projector.formats import STREAMS, StreamEnd
+from projector.formats import STREAMS, FormatError, StreamEnd
 from projector.json import dump, raw
 from stream import InvalidEvent, ProducerFenced, StreamError
-from stream.limits import MAX_EVENT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable
     from types import TracebackType
 
     from ledger.outbox import Outbox
@@ -68,20 +67,25 @@ class Run:
         if self._format is None:
             raise ValueError(f"run {self.run_id!r} was begun without a format: begin it with one of {', '.join(STREAMS)}")
         await self._make_room()
-        self._take(self._format.feed(chunk))
+        try:
+            self._outbox.put(self._format.feed(chunk))
+        except InvalidEvent as error:
+            raise FormatError(f"the chunk does not fit: {error.why}") from error
 
     async def message(self, role: Role, text: str) -> str:
         """A whole message; returns its id."""
         await self._make_room()
-        bodies, message_id = self._close_message(), self._mint()
-        bodies += [
+        message_id = self._mint()
+        bodies = [
+            *self._end_of_message(),
             ev.MessageStarted(self.run_id, message_id, role),
             ev.BlockStarted(message_id, 0, "text"),
             ev.BlockDelta(message_id, 0, text),
             ev.BlockSealed(message_id, 0),
             ev.MessageFinished(message_id, "complete"),
         ]
-        self._take(bodies)
+        self._outbox.put(bodies)
+        self._open_message = None
         return message_id
 
     async def text(self, delta: str) -> None:
@@ -93,7 +97,7 @@ class Run:
             bodies = [ev.MessageStarted(self.run_id, message_id, "assistant"), ev.BlockStarted(message_id, 0, "text")]
         else:
             message_id = self._open_message
-        self._take([*bodies, ev.BlockDelta(message_id, 0, delta)])
+        self._outbox.put([*bodies, ev.BlockDelta(message_id, 0, delta)])
         self._open_message = message_id
 
     async def tool_result(self, tool_call_id: str, parts: str | list[dict[str, Any]], *, status: ToolStatus = "ok") -> str:
@@ -102,8 +106,10 @@ class Run:
             parts = [{"kind": "text", "text": parts}]
         part_text = raw(dump(parts))
         await self._make_room()
-        bodies, message_id = self._close_message(), self._mint()
-        self._take([*bodies, ev.ToolResult(self.run_id, message_id, tool_call_id, status, part_text)])
+        message_id = self._mint()
+        result = ev.ToolResult(self.run_id, message_id, tool_call_id, status, part_text)
+        self._outbox.put([*self._end_of_message(), result])
+        self._open_message = None
         return message_id
 
     async def flush(self) -> int:
@@ -115,11 +121,16 @@ class Run:
     async def finish(self, outcome: Outcome | None = None, *, finish_reason: str | None = None, error: object = None) -> None:
         """Ends the run and commits it; without an outcome as its stream says, or `completed`. Safe to call again.
 
+        Raises `ValueError` for an outcome that is none.
+
         A cancelled caller does not stop it. If it raises, the run is still open: call it again, or recover it.
         """
+        if outcome not in (None, "completed", "cancelled", "failed", "incomplete"):
+            raise ValueError(f"{outcome!r} is no outcome of a run: use completed, cancelled, failed or incomplete")
         if self._finishing is None or (self._finishing.done() and self._failed(self._finishing)):
             end = self._how_it_ended(outcome, finish_reason, error)
             self._finishing = asyncio.create_task(self._finish(end), name=f"tailfold end of {self.run_id}")
+            self._finishing.add_done_callback(self._failed)  # a caller who is gone need not hear of it
         with anyio.CancelScope(shield=True):
             await asyncio.shield(self._finishing)
 
@@ -150,15 +161,23 @@ class Run:
             _LOG.warning("run.left_open", conversation=self.conversation, run_id=self.run_id, error=type(why).__name__)
 
     async def _finish(self, end: StreamEnd) -> None:
+        try:
+            await self._write_end(end)
+        except RunLost:
+            await self._outbox.close()
+            await self._ended(self)
+            raise
+        await self._outbox.close()
+        await self._ended(self)
+
+    async def _write_end(self, end: StreamEnd) -> None:
         with self._losing():
             if not self._is_closed:
                 outcome: Any = end.outcome
-                bodies = self._close_message() if outcome == "completed" else []
-                self._take([*bodies, ev.RunFinished(self.run_id, outcome, end.finish_reason, raw(end.error))])
+                bodies = self._end_of_message() if outcome == "completed" else []
+                self._outbox.put([*bodies, ev.RunFinished(self.run_id, outcome, end.finish_reason, raw(end.error))])
                 self._is_closed = True
             await self._outbox.flush()
-        await self._outbox.close()
-        await self._ended(self)
 
     def _how_it_ended(self, outcome: Outcome | None, finish_reason: str | None, error: object) -> StreamEnd:
         said = self._format.end() if self._format is not None else StreamEnd("completed")
@@ -169,8 +188,8 @@ class Run:
     def _mint(self) -> str:
         return f"{self.run_id}.{next(self._numbers)}"
 
-    def _close_message(self) -> list[ev.Body]:
-        message_id, self._open_message = self._open_message, None
+    def _end_of_message(self) -> list[ev.Body]:
+        message_id = self._open_message
         if message_id is None:
             return []
         return [ev.BlockSealed(message_id, 0), ev.MessageFinished(message_id, "complete")]
@@ -179,13 +198,7 @@ class Run:
         self._require_open()
         with self._losing():
             await self._outbox.room()
-
-    def _take(self, bodies: Iterable[ev.Body]) -> None:
-        bodies = list(bodies)
-        for index, body in enumerate(bodies):
-            if isinstance(body, ev.BlockDelta) and len(body.text) * 6 > MAX_EVENT_BYTES:
-                raise InvalidEvent(index, f"a delta of {len(body.text)} characters may not fit into an event: split it")
-        self._outbox.put(bodies)
+        self._require_open()  # it may have ended meanwhile
 
     def _require_open(self) -> None:
         if self._is_closed or self._finishing is not None:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import structlog
 
 from ledger.records import ConversationInfo, RunInfo
-from projector import Message
+from projector import Message, settle
 from projector.json import decode, encode
 from stream.sqlite import Database, read_script
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from projector import End, Settled
+    from projector import End
     from projector.draft import RunDraft
     from stream.sqlite import Sql
 
@@ -31,11 +31,11 @@ _PUT_MESSAGE: Final = """
 INSERT INTO messages SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7
 WHERE NOT EXISTS (SELECT 1 FROM messages WHERE conversation = ?1 AND id = ?2) RETURNING 1"""
 _CHAIN: Final = f"""
-WITH RECURSIVE chain (id, parent, body, depth) AS (
-  SELECT id, parent, body, 1 FROM messages WHERE conversation = {_KEY} AND id = ?2 AND on_path
+WITH RECURSIVE chain (id, parent, body, seq, depth) AS (
+  SELECT id, parent, body, seq, 1 FROM messages WHERE conversation = {_KEY} AND id = ?2 AND on_path
   UNION ALL
-  SELECT m.id, m.parent, m.body, chain.depth + 1
-  FROM chain JOIN messages AS m ON m.conversation = {_KEY} AND m.id = chain.parent AND m.on_path
+  SELECT m.id, m.parent, m.body, m.seq, chain.depth + 1
+  FROM chain JOIN messages AS m ON m.conversation = {_KEY} AND m.id = chain.parent AND m.on_path AND m.seq < chain.seq
   LIMIT ?3)
 SELECT body FROM chain ORDER BY depth DESC"""  # noqa: S608 - constants
 _CONVERSATIONS: Final = """
@@ -53,11 +53,10 @@ class Position(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A run that ended, and what it leaves."""
+    """A run that ended, as it was when it did."""
 
     run: RunDraft
     end: End
-    settled: Settled
 
 
 class LedgerTables:
@@ -167,7 +166,19 @@ class LedgerTables:
 
 
 async def _commit(sql: Sql, key: int, conversation: str, ended: Ended) -> None:
-    run, end, settled = ended
+    """Writes what a run leaves. Ids that an earlier run has taken stay its: the later ones are anomalies."""
+    run, end = ended.run, ended.end
+    if await sql("SELECT 1 FROM runs WHERE conversation = ? AND id = ? AND seq <> ?", (key, run.run_id, run.seq)):
+        _LOG.warning("ledger.run_id_taken", conversation=conversation, run_id=run.run_id, seq=run.seq)
+        return
+    taken = [
+        message_id
+        for message_id in (*run.live, *(message_id for message_id, _ in run.done.items()))
+        if await sql("SELECT 1 FROM messages WHERE conversation = ? AND id = ? AND run <> ?", (key, message_id, run.run_id))
+    ]
+    if taken:
+        _LOG.warning("ledger.message_ids_taken", conversation=conversation, run_id=run.run_id, message_ids=taken)
+    settled = settle(run.without(taken), end)
     info = RunInfo.of(conversation, run, end, len(settled.path))
     row: tuple[Any, ...] = (key, run.run_id, run.seq, info.status, encode(info))
     await sql(_PUT_RUN, row)  # begun and ended in one page
@@ -175,7 +186,6 @@ async def _commit(sql: Sql, key: int, conversation: str, ended: Ended) -> None:
     for on_path, messages in ((1, settled.path), (0, settled.off)):
         for message in messages:
             place = (key, message.id, run.run_id, message.parent_id, message.seq, on_path, encode(message))
-            if not await sql(_PUT_MESSAGE, place):  # its id is taken: the log's first message keeps it
-                _LOG.warning("ledger.message_id_taken", conversation=conversation, message_id=message.id, seq=message.seq)
+            await sql(_PUT_MESSAGE, place)
     if settled.path:
         await sql(_MOVE_LEAF, (key, settled.path[-1].id, run.seq))

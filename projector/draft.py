@@ -8,11 +8,13 @@ import msgspec
 from msgspec.structs import replace
 
 from projector.events import MessageAnnotated, MessageRedacted
-from projector.json import InvalidJson, JsonText, decode, split, text_of
+from projector.json import InvalidJson, JsonText, decode, is_json, split, text_of
 from projector.message import Block, Unknown
 from projector.persistent import Sequence, Table, Text
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from projector import events
 
 
@@ -84,6 +86,11 @@ class RunDraft(msgspec.Struct, frozen=True):
     def find(self, message_id: str) -> MessageDraft | None:
         """A message of this run, finished or not."""
         return self.live.get(message_id) or self.done.get(message_id)
+
+    def without(self, message_ids: Collection[str]) -> RunDraft:
+        """The run without some of its messages."""
+        live = {message_id: draft for message_id, draft in self.live.items() if message_id not in message_ids}
+        return replace(self, live=live, done=self.done.without(message_ids)) if message_ids else self
 
 
 def start_message(body: events.MessageStarted, seq: int, at: int) -> MessageDraft:
@@ -200,6 +207,8 @@ def redacted_blocks(body: events.MessageRedacted) -> list[Block]:
         blocks: list[Block] = decode(text_of(body.blocks) or "", list[Block])
     except InvalidJson as error:
         raise Refused(f"the blocks of the redaction are wrong: {error}") from error
+    if any(text is not None and not is_json(text) for block in blocks for text in (block.opaque, block.input, block.parts)):
+        raise Refused("a field of free form in the blocks of the redaction is no JSON text")
     return [replace(block, sealed=True, number=number) for number, block in enumerate(blocks)]
 
 

@@ -30,9 +30,12 @@ class InvalidJson(ValueError):
 def decode(data: bytes | str, kind: Callable[..., T] | Any = Any) -> Any:
     """One JSON value as `kind` (a struct, or plain Python values). Raises `InvalidJson`."""
     try:
+        _check_utf8(data)
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.MsgspecError, UnicodeError):
+    except msgspec.MsgspecError:
         pass
+    except UnicodeDecodeError as error:
+        raise InvalidJson(f"it is no UTF-8 text ({error.reason} at byte {error.start})") from error
     except RecursionError as error:
         raise InvalidJson("it is nested too deeply") from error
     try:
@@ -48,8 +51,10 @@ def split(data: bytes | str) -> dict[str, JsonText]:
     try:
         fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         return {name: bytes(raw).decode() for name, raw in fields.items()}
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except (msgspec.MsgspecError, RecursionError):
         pass
+    except UnicodeError as error:
+        raise InvalidJson(f"it is no UTF-8 text ({error})") from error
     try:
         return _scan_object(_text(data))
     except (ValueError, RecursionError, IndexError) as error:
@@ -68,6 +73,15 @@ def encode(value: Any) -> bytes:
         body = (f"{dump(name)}:{_text_of(field)}" for name, field in fields if not _is_default(name, field, defaults))
         return ("{" + ",".join(body) + "}").encode()
     return dump(value).encode()
+
+
+def is_json(text: str) -> bool:
+    """Whether this is one JSON value."""
+    try:
+        decode(text)
+    except InvalidJson:
+        return False
+    return True
 
 
 def dump(value: object) -> JsonText:
@@ -124,6 +138,12 @@ def _scan_object(text: str) -> dict[str, JsonText]:
     if text[at + 1 :].strip(_SPACE):
         raise InvalidJson("something stands behind the JSON object")
     return fields
+
+
+def _check_utf8(data: bytes | str) -> None:
+    """Msgspec looks only at the text it decodes, not at fields of free form."""
+    if isinstance(data, bytes) and not data.isascii():
+        data.decode()
 
 
 def _skip(text: str, at: int) -> int:

@@ -93,7 +93,7 @@ def prepare(
         check_id("append id", append_id)
         if expected_seq is None or producer is not None:
             raise ValueError("append_id goes with expected_seq, and never beside a producer")
-        aid = _digest(append_id, events)
+        aid = _digest(stream_id, expected_seq, append_id, events)
     return Append(stream_id, tuple(events), expected_seq, producer, aid, append_id is not None)
 
 
@@ -102,6 +102,8 @@ def check_adoption(stream_id: str, events: Sequence[Event], *, floor: int, origi
     check_id("stream id", stream_id)
     check_position("floor", floor)
     check_position("origin", origin)
+    if floor > MAX_INTEGER // 2:
+        raise ValueError(f"floor {floor} leaves no room for events")
     if origin > floor:
         raise ValueError(f"origin {origin} lies above the floor {floor}")
     if not events and not floor:
@@ -131,10 +133,11 @@ def _judge_producer(stream_id: str, producer: Producer, head: int, watermark: Wa
     return AppendResult(head + 1, head, duplicate=True)
 
 
-def _digest(append_id: str, events: Sequence[NewEvent]) -> bytes:
-    """The content is part of the name, so a repeat with other content is another append, and conflicts."""
+def _digest(stream_id: str, expected_seq: int, append_id: str, events: Sequence[NewEvent]) -> bytes:
+    """Place and content are part of the name: a repeat elsewhere, or with other content, is another append."""
     digest = hashlib.blake2b(digest_size=16)
-    for part in (append_id.encode(), *(part for event in events for part in (event.type.encode(), event.data))):
+    place = (stream_id.encode(), str(expected_seq).encode(), append_id.encode())
+    for part in (*place, *(part for event in events for part in (event.type.encode(), event.data))):
         digest.update(len(part).to_bytes(8, "big"))
         digest.update(part)
     return digest.digest()

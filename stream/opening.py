@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from urllib.parse import unquote
 
-import anyio
-
 from stream.errors import StoreUnusable
+from stream.finishing import finish_anyway
 from stream.memory import MemoryStore
 from stream.sqlite.database import Durability, open_database
 from stream.sqlite.store import SqliteStore
@@ -79,5 +78,4 @@ class Opening(Generic[S]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._made is not None:
-            with anyio.CancelScope(shield=True):  # a cancelled body still closes what it opened
-                await self._made.close()
+            await finish_anyway(self._made.close())

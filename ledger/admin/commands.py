@@ -236,7 +236,7 @@ def verify(
 
     async def job(ledger: Ledger) -> None:
         if conversation is not None:
-            await ledger.runs(conversation).__anext__()  # says so if there is no such conversation
+            await ledger.open_runs(conversation)  # says so if there is no such conversation
         found = [finding async for finding in verify_ledger(ledger, conversation)]
         if as_json:
             print_json([finding._asdict() for finding in found])
@@ -261,11 +261,11 @@ def run_app() -> int:
         app(standalone_mode=True)
     except Found:
         return 1
-    except (StreamError, LedgerError, FormatError, RecordingError, InvalidJson, ValueError) as error:
-        sys.stderr.write(f"tailfold: {str(error).encode('ascii', 'backslashreplace').decode()}\n")
-        return 2
     except BrokenPipeError:
         return 0
+    except (StreamError, LedgerError, FormatError, RecordingError, InvalidJson, ValueError, OSError) as error:
+        sys.stderr.write(f"tailfold: {str(error).encode('ascii', 'backslashreplace').decode()}\n")
+        return 2
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else 2
     return 0

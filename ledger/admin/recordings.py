@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import zlib
 from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
 from projector.formats import STREAMS, FormatError
@@ -68,7 +69,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                         raise RecordingError(f"{path}, line {number}: this is no UTF-8 text ({error.reason})") from error
     except EOFError as error:
         raise RecordingError(f"{path}: the compressed file ends too early: fetch it again") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, zlib.error) as error:
         raise RecordingError(f"{path}: the file can't be read ({getattr(error, 'strerror', None) or error})") from error
 
 

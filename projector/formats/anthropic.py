@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from projector import events as ev
 from projector.formats.format import FormatError, StreamEnd
-from projector.json import InvalidJson, JsonText, decode, dump, raw, split
+from projector.json import InvalidJson, JsonText, decode, dump, is_json, raw, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +64,7 @@ class AnthropicStream:
             raise FormatError(f'an Anthropic stream begins with "message_start", not with {kind!r}')
         try:
             bodies = self._handle(kind, fields)
-        except (InvalidJson, KeyError, TypeError, ValueError) as error:
+        except (InvalidJson, KeyError, TypeError, ValueError, AttributeError) as error:
             raise FormatError(f"the {kind!r} event lacks what it needs ({type(error).__name__}: {error})") from error
         if bodies is None:
             return [ev.RawEvent(_PROVIDER, raw(text if isinstance(text, str) else text.decode()))]
@@ -93,29 +93,30 @@ class AnthropicStream:
             if self._response.ref == ref and not self._response.blocks:  # the same start once more
                 return []
             bodies += self._close_response(self._response, "partial")  # a response spliced into another one
-        self._steps += 1
-        self._end = StreamEnd("incomplete")
-        response = self._response = _Response(self._run_id, self._mint(), ref, self._steps)
+        role = decode(message["role"])
+        response = _Response(self._run_id, self._mint(), ref, self._steps + 1)
         bodies += [
-            ev.RunStep(self._run_id, self._steps, "started"),
-            ev.MessageStarted(self._run_id, response.message_id, decode(message["role"]), provider_ref=ref),
+            ev.RunStep(self._run_id, response.step, "started"),
+            ev.MessageStarted(self._run_id, response.message_id, role, provider_ref=ref),
         ]
         bodies += response.annotate({name: text for name, text in message.items() if name not in _HANDLED})
-        bodies += response.use(split(message["usage"])) if "usage" in message else []
+        bodies += response.use(message.get("usage", "null"))
         for index, block in enumerate(decode(message.get("content", "[]"))):  # a response that comes whole
             bodies += response.start_block(index, dump(block)) + (response.stop_block(index) or [])
+        self._response, self._steps, self._end = response, response.step, StreamEnd("incomplete")
         return bodies
 
     def change(self, response: _Response, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`message_delta`: why it stops, and usage."""
         delta = split(fields["delta"])
         reason = decode(delta.get("stop_reason", "null"))
-        self._end = StreamEnd("completed", finish_reason=reason)
+        if self._end.outcome != "failed":  # an error in the stream is not undone by what follows
+            self._end = StreamEnd("completed", finish_reason=reason)
         rest = {name: text for name, text in fields.items() if name not in ("type", "delta", "usage")}
         bodies = response.annotate(delta | rest)
         if reason == "refusal":
             bodies += response.refuse(decode(delta.get("stop_details", "null")))
-        return bodies + (response.use(split(fields["usage"])) if "usage" in fields else [])
+        return bodies + response.use(fields.get("usage", "null"))
 
     def stop(self, response: _Response, fields: dict[str, JsonText]) -> list[ev.Body]:  # noqa: ARG002 - one shape
         """`message_stop`: the response is whole."""
@@ -150,12 +151,14 @@ class _Response:
         said = [f"{dump(name)}:{text}" for name, text in fields.items() if text.strip() != "null"]
         return [ev.MessageAnnotated(self.message_id, raw("{" + ",".join(said) + "}"))] if said else []
 
-    def use(self, usage: dict[str, JsonText]) -> list[ev.Body]:
+    def use(self, usage: JsonText) -> list[ev.Body]:
         """Usage is cumulative, and a later event may leave fields out; cached tokens stand beside the input."""
-        self._usage |= usage
+        if usage == "null":
+            return []
+        self._usage |= split(usage)
         cached, written = self._count("cache_read_input_tokens"), self._count("cache_creation_input_tokens")
         fresh = self._count("input_tokens")
-        details = split(self._usage.get("output_tokens_details", "{}"))
+        details = decode(self._usage.get("output_tokens_details", "null")) or {}
         body = ev.RunUsage(
             run_id=self.run_id,
             request_id=self.ref or self.message_id,
@@ -163,7 +166,7 @@ class _Response:
             output=self._count("output_tokens"),
             cached=cached,
             cache_write=written,
-            reasoning=decode(details.get("thinking_tokens", "null")),
+            reasoning=details.get("thinking_tokens"),
             raw=raw("{" + ",".join(f"{dump(name)}:{text}" for name, text in self._usage.items()) + "}"),
         )
         return [body]
@@ -248,7 +251,7 @@ class _Block:
             signature=self.signature or None,
             opaque=raw(self._opaque()),
             input=raw(given if is_call else ""),
-            parse=_parse(argument_text or given) if is_call else None,
+            parse=("ok" if is_json(argument_text or given) else "bad") if is_call else None,
         )
 
     def _opaque(self) -> JsonText:
@@ -261,11 +264,3 @@ class _Block:
         if self.changed:
             payload = "{" + ",".join(f"{dump(name)}:{text}" for name, text in self.fields.items()) + "}"
         return f'{{"provider":"{_PROVIDER}","payload":{payload}}}'
-
-
-def _parse(text: JsonText) -> Any:
-    try:
-        decode(text)
-    except InvalidJson:
-        return "bad"
-    return "ok"

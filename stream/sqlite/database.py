@@ -50,6 +50,7 @@ class Database:
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._readers: list[aiosqlite.Connection] = []
         self._next_reader = 0
+        self._busy_since: float | None = None  # all that waits for one lock shares one limit
         self._seen_version: list[Row] = []
         self._watchers: list[Callable[[], None]] = []
         self._task = asyncio.create_task(self._live(), name=f"tailfold writer of {path}")
@@ -171,14 +172,17 @@ class Database:
 
     async def _sql(self, text: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """One statement on the writer's connection. Busy means nothing was stored, so it is tried again."""
-        deadline = time.monotonic() + BUSY_LIMIT_S
         pause_s = 0.001
         while True:
             try:
-                return list(await self._writer.execute_fetchall(text, parameters))  # type: ignore[arg-type]
+                rows: list[Any] = list(await self._writer.execute_fetchall(text, parameters))
             except sqlite3.Error as error:
-                if not is_busy(error) or time.monotonic() > deadline:
+                self._busy_since = self._busy_since or time.monotonic()
+                if not is_busy(error) or time.monotonic() > self._busy_since + BUSY_LIMIT_S:
                     raise translate(error, self.path) from error
+            else:
+                self._busy_since = None
+                return rows
             await asyncio.sleep(random.uniform(0.2, 1) * pause_s)  # noqa: S311 - jitter, no secret
             pause_s = min(pause_s * 1.5, 0.02)
 
@@ -200,6 +204,7 @@ async def open_database(path: str, *, create: bool, durability: Durability = "fu
     try:
         await asyncio.shield(database._opened)  # noqa: SLF001 - its own maker
     except BaseException:
+        database._task.cancel()  # noqa: SLF001 - another process may hold the lock for long
         with anyio.CancelScope(shield=True):
             await database.close()
         raise

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from stream.admission import admit, check_adoption, prepare
 from stream.errors import CorruptEvent, Truncated
-from stream.limits import check_id, check_position
+from stream.finishing import finish_anyway
+from stream.limits import MAX_APPEND_EVENTS, MAX_INTEGER, check_id, check_position
 from stream.memory import now_ms
 from stream.records import AppendResult, Bounds, Event, NewEvent, Producer, StreamInfo
 from stream.sqlite.adoption import adopt
@@ -28,7 +29,7 @@ _PAGE_ROWS: Final = 256
 _BOUNDS: Final = "SELECT floor, head, origin FROM streams WHERE name = ?"
 _READ: Final = """
 SELECT s.floor, s.head, c.last, c.n, c.at, c.crc, c.data
-FROM streams AS s LEFT JOIN chunks AS c ON c.stream = s.id AND c.last > ?2
+FROM streams AS s LEFT JOIN chunks AS c ON c.stream = s.id AND c.last > ?2 AND c.last < ?4 AND c.last - c.n < ?5
 WHERE s.name = ?1 ORDER BY c.last LIMIT ?3"""
 _RAISE_FLOOR: Final = """
 UPDATE streams SET floor = max(floor, ?2) WHERE name = ?1 AND ?2 <= head RETURNING floor, head, origin"""
@@ -104,7 +105,9 @@ class SqliteStore:
         cursor = after
         while True:
             page_rows = min(max(limit - len(events), 1), _PAGE_ROWS)
-            rows = await self.database.read(_READ, (stream_id, cursor, page_rows))
+            # Only rows that hold a wanted number; as a row holds at most so many, the index ends the search.
+            end = min(after + max(limit, 1), MAX_INTEGER - MAX_APPEND_EVENTS)
+            rows = await self.database.read(_READ, (stream_id, cursor, page_rows, end + MAX_APPEND_EVENTS, end))
             if not rows:
                 return events
             floor, head = rows[0][:2]
@@ -117,7 +120,7 @@ class SqliteStore:
             cursor = page[-1].seq if page else cursor
             if len(events) >= limit or cursor >= head:
                 return events[:limit]
-            if len(rows) < page_rows or not page:
+            if not page or (len(rows) < page_rows and cursor < end):
                 raise CorruptEvent(stream_id, cursor + 1, "its row is missing")
 
     async def bounds(self, stream_id: str) -> Bounds:
@@ -186,6 +189,9 @@ class SqliteStore:
 
     async def close(self) -> None:
         """See `EventStore.close`."""
+        await finish_anyway(self._close())
+
+    async def _close(self) -> None:
         await self._sweeper.close()
         await self.database.close()
         self._wakeups.wake_all()

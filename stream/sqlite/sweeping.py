@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from stream.errors import StreamError
+from stream.errors import StoreClosed, StreamError
 
 if TYPE_CHECKING:
     from stream.sqlite.database import Database
@@ -75,6 +75,8 @@ class Sweeper:
                 while swept == _SLICE_ROWS:
                     swept = await self._sweep_slice(stream_id)
                     await asyncio.sleep(_PAUSE_S)
+        except StoreClosed:
+            pass  # the next opening goes on
         except StreamError as error:
             _LOG.warning("stream.sweep_stopped", path=self._database.path, error=type(error).__name__)
 

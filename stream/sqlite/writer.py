@@ -86,7 +86,7 @@ class Writer:
     async def _store(self, sql: Sql, batch: list[_Request]) -> None:
         try:
             stored = await self._insert(sql, batch)
-        except StreamError as error:
+        except StreamError:
             if len(batch) < 2:
                 raise
             # One bad row fails the statement for all: each alone, so that its fault hits its own caller.
@@ -95,7 +95,6 @@ class Writer:
                     await self._store(sql, [request])
                 except StreamError as own:
                     request.refuse(own)
-            del error
             return
         again = []
         behind: set[tuple[str, str]] = set()  # producers whose earlier append is tried again: the later one waits for it
