@@ -304,7 +304,7 @@ def open_ledger(url: str, *, log: str | None = None, create: bool = True, durabi
             return Ledger(store, await LedgerTables.attach(database))
         except BaseException:
             if database is not None:
-                await database.close()
+                await finish_anyway(database.abandon())
             await store.close()
             raise
 

@@ -42,7 +42,7 @@ def open_store(url: str, *, create: bool = True, durability: Durability = "full"
         try:
             return await SqliteStore.attach(database)
         except BaseException:
-            await database.close()
+            await finish_anyway(database.abandon())
             raise
 
     return Opening(make)

@@ -118,6 +118,11 @@ class Database:
         with anyio.CancelScope(shield=True):
             await asyncio.shield(asyncio.wait([self._task]))
 
+    async def abandon(self) -> None:
+        """Closes at once: what waits is refused, also what waits for a lock that another process holds."""
+        self._task.cancel()
+        await self.close()
+
     async def install(self, component: str, scripts: Sequence[str]) -> None:
         """Brings the tables of `component` to their newest form; see `migrate`."""
         await self.transact(lambda sql: migrate(sql, self.path, component, scripts))
@@ -204,9 +209,8 @@ async def open_database(path: str, *, create: bool, durability: Durability = "fu
     try:
         await asyncio.shield(database._opened)  # noqa: SLF001 - its own maker
     except BaseException:
-        database._task.cancel()  # noqa: SLF001 - another process may hold the lock for long
         with anyio.CancelScope(shield=True):
-            await database.close()
+            await database.abandon()
         raise
     return database
 
