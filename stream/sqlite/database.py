@@ -249,9 +249,14 @@ class _Connections:
 
     async def _connect(self) -> aiosqlite.Connection:
         # timeout 0: waiting for a lock is done with jitter in the task, not asleep in SQLite's thread.
-        connection = await aiosqlite.connect(self._path, isolation_level=None, timeout=0, cached_statements=256)
+        connection = aiosqlite.connect(self._path, isolation_level=None, timeout=0, cached_statements=256)
         self._open.append(connection)
-        return connection
+        connecting = asyncio.ensure_future(connection)
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            await asyncio.wait([connecting])  # cut off half way, aiosqlite would leave its thread behind
+            raise
 
 
 async def _patiently(step: Callable[[], Awaitable[object]]) -> None:
