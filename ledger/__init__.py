@@ -6,6 +6,7 @@ is the only one.
 
 from ledger.errors import (
     LedgerBehind,
+    LedgerDamaged,
     LedgerDiverged,
     LedgerError,
     RunEnded,
@@ -24,6 +25,7 @@ __all__ = [
     "ConversationInfo",
     "Ledger",
     "LedgerBehind",
+    "LedgerDamaged",
     "LedgerDiverged",
     "LedgerError",
     "OpenRun",

@@ -62,6 +62,17 @@ class UnknownMessage(LedgerError):
         self.conversation, self.message_id = conversation, message_id
 
 
+class LedgerDamaged(LedgerError):
+    """A committed message is not what was written."""
+
+    def __init__(self, conversation: str, message_id: str) -> None:
+        super().__init__(
+            f"message {message_id!r} of conversation {conversation!r} is damaged, or the way to it is: "
+            "restore the ledger from a backup"
+        )
+        self.conversation, self.message_id = conversation, message_id
+
+
 class LedgerDiverged(LedgerError):
     """The log ends before the point the ledger has seen: it is not, or no longer, this ledger's log."""
 

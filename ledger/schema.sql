@@ -23,7 +23,7 @@ CREATE TABLE runs (
 ) STRICT;
 CREATE INDEX runs_by_id ON runs (id);
 
--- `body` is a Message as JSON; `on_path` is 0 for what an ended run left off the path.
+-- `body` is a Message as JSON, `crc` covers it; `on_path` is 0 for what an ended run left off the path.
 CREATE TABLE messages (
   conversation INTEGER NOT NULL REFERENCES conversations (id),
   id           TEXT NOT NULL,
@@ -31,6 +31,7 @@ CREATE TABLE messages (
   parent       TEXT,
   seq          INTEGER NOT NULL,
   on_path      INTEGER NOT NULL,
+  crc          INTEGER NOT NULL,
   body         BLOB NOT NULL,
   UNIQUE (conversation, id)
 ) STRICT;

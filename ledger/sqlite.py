@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import structlog
 
+from ledger.errors import LedgerDamaged
 from ledger.records import ConversationInfo, RunInfo
 from projector import Message, settle
 from projector.json import decode, encode
@@ -28,16 +30,16 @@ _PUT_RUN: Final = """
 INSERT INTO runs SELECT ?1, ?2, ?3, ?4, ?5 WHERE NOT EXISTS (SELECT 1 FROM runs WHERE conversation = ?1 AND id = ?2)"""
 _END_RUN: Final = "UPDATE runs SET status = ?4, body = ?5 WHERE conversation = ?1 AND id = ?2 AND seq = ?3 AND status = 'open'"
 _PUT_MESSAGE: Final = """
-INSERT INTO messages SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7
+INSERT INTO messages SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
 WHERE NOT EXISTS (SELECT 1 FROM messages WHERE conversation = ?1 AND id = ?2) RETURNING 1"""
 _CHAIN: Final = f"""
-WITH RECURSIVE chain (id, parent, body, seq, depth) AS (
-  SELECT id, parent, body, seq, 1 FROM messages WHERE conversation = {_KEY} AND id = ?2 AND on_path
+WITH RECURSIVE chain (id, parent, crc, body, seq, depth) AS (
+  SELECT id, parent, crc, body, seq, 1 FROM messages WHERE conversation = {_KEY} AND id = ?2 AND on_path
   UNION ALL
-  SELECT m.id, m.parent, m.body, m.seq, chain.depth + 1
+  SELECT m.id, m.parent, m.crc, m.body, m.seq, chain.depth + 1
   FROM chain JOIN messages AS m ON m.conversation = {_KEY} AND m.id = chain.parent AND m.on_path AND m.seq < chain.seq
   LIMIT ?3)
-SELECT body FROM chain ORDER BY depth DESC"""  # noqa: S608 - constants
+SELECT id, crc, body FROM chain ORDER BY depth DESC"""  # noqa: S608 - constants
 _CONVERSATIONS: Final = """
 SELECT name, (SELECT count(*) FROM messages AS m WHERE m.conversation = c.id AND m.on_path),
   (SELECT count(*) FROM runs AS r WHERE r.conversation = c.id), leaf, projected_seq
@@ -114,25 +116,42 @@ class LedgerTables:
     async def path(self, conversation: str, leaf: str, limit: int | None) -> list[Message]:
         """The messages from the root, or the last `limit` of them, down to `leaf`."""
         rows = await self.database.read(_CHAIN, (conversation, leaf, -1 if limit is None else limit))
-        return [decode(body, Message) for (body,) in rows]
+        return [_read(conversation, *row) for row in rows]
 
     async def message(self, conversation: str, message_id: str) -> Message | None:
         """One message, on the path or off it."""
-        text = f"SELECT body FROM messages WHERE conversation = {_KEY} AND id = ?2"  # noqa: S608 - constants
+        text = f"SELECT id, crc, body FROM messages WHERE conversation = {_KEY} AND id = ?2"  # noqa: S608 - constants
         rows = await self.database.read(text, (conversation, message_id))
-        return decode(rows[0][0], Message) if rows else None
+        return _read(conversation, *rows[0]) if rows else None
 
     async def messages_of(self, conversation: str, run_id: str) -> list[tuple[Message, bool]]:
         """The messages of a run in their order, and whether each is on the path."""
-        text = f"SELECT body, on_path FROM messages WHERE conversation = {_KEY} AND run = ?2 ORDER BY seq"  # noqa: S608
+        text = f"SELECT id, crc, body, on_path FROM messages WHERE conversation = {_KEY} AND run = ?2 ORDER BY seq"  # noqa: S608
         rows = await self.database.read(text, (conversation, run_id))
-        return [(decode(body, Message), bool(on_path)) for body, on_path in rows]
+        return [(_read(conversation, *row[:3]), bool(row[3])) for row in rows]
 
     async def orphans(self, conversation: str) -> list[tuple[str, str]]:
         """Messages on the path whose parent is not there: (message, parent)."""
         text = f"""SELECT id, parent FROM messages AS m WHERE conversation = {_KEY} AND on_path AND parent IS NOT NULL
             AND NOT EXISTS (SELECT 1 FROM messages AS p WHERE p.conversation = m.conversation AND p.id = m.parent)"""  # noqa: S608
         return [(row[0], row[1]) for row in await self.database.read(text, (conversation,))]
+
+    async def damaged(self, conversation: str) -> AsyncIterator[LedgerDamaged]:
+        """What is wrong with the rows of a conversation themselves: messages that fail their checksum, a lost leaf."""
+        text = f"""SELECT seq, id, crc, body FROM messages
+            WHERE conversation = {_KEY} AND (seq, id) > (?2, ?3) ORDER BY seq, id LIMIT ?4"""  # noqa: S608 - constants
+        place: tuple[int, str] = (0, "")
+        while rows := await self.database.read(text, (conversation, *place, _PAGE_ROWS)):
+            for _, message_id, crc, body in rows:
+                if zlib.crc32(body) != crc:
+                    yield LedgerDamaged(conversation, message_id)
+            place = (rows[-1][0], rows[-1][1])
+        lost_leaf = f"""SELECT id FROM messages AS m WHERE conversation = {_KEY} AND on_path AND NOT EXISTS (
+              SELECT 1 FROM conversations AS c JOIN messages AS l ON l.conversation = c.id AND l.id = c.leaf
+              WHERE c.id = m.conversation)
+            ORDER BY seq DESC LIMIT 1"""  # noqa: S608 - constants
+        for (message_id,) in await self.database.read(lost_leaf, (conversation,)):
+            yield LedgerDamaged(conversation, message_id)
 
     async def runs(self, conversation: str | None = None, *, status: str | None = None) -> AsyncIterator[RunInfo]:
         """Runs in order of conversation and start."""
@@ -165,6 +184,13 @@ class LedgerTables:
             last = rows[-1][0]
 
 
+def _read(conversation: str, message_id: str, crc: int, body: bytes) -> Message:
+    if zlib.crc32(body) != crc:
+        raise LedgerDamaged(conversation, message_id)
+    message: Message = decode(body, Message)
+    return message
+
+
 async def _commit(sql: Sql, key: int, conversation: str, ended: Ended) -> None:
     """Writes what a run leaves. Ids that an earlier run has taken stay its: the later ones are anomalies."""
     run, end = ended.run, ended.end
@@ -185,7 +211,10 @@ async def _commit(sql: Sql, key: int, conversation: str, ended: Ended) -> None:
     await sql(_END_RUN, row)
     for on_path, messages in ((1, settled.path), (0, settled.off)):
         for message in messages:
-            place = (key, message.id, run.run_id, message.parent_id, message.seq, on_path, encode(message))
-            await sql(_PUT_MESSAGE, place)
+            body = encode(message)
+            await sql(
+                _PUT_MESSAGE,
+                (key, message.id, run.run_id, message.parent_id, message.seq, on_path, zlib.crc32(body), body),
+            )
     if settled.path:
         await sql(_MOVE_LEAF, (key, settled.path[-1].id, run.seq))

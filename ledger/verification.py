@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ledger.errors import LedgerBehind
+from ledger.errors import LedgerBehind, LedgerDamaged
 from projector import State, open_runs, settle
 from projector.folds import ending
 from stream import CorruptEvent
@@ -54,8 +54,12 @@ async def _verify_one(ledger: Ledger, conversation: str) -> AsyncIterator[Findin
             yield finding
     except CorruptEvent as error:
         yield Finding(conversation, "damaged", str(error), "restore the log from a backup")
+    except LedgerDamaged:
+        pass  # found again below
     except LedgerBehind as error:
         yield Finding(conversation, "hole", str(error), "restore a newer ledger or an older log")
+    async for damage in ledger.tables.damaged(conversation):
+        yield Finding(conversation, "damaged", str(damage), "restore the ledger from a backup")
     for message_id, parent in await ledger.tables.orphans(conversation):
         yield Finding(
             conversation, "orphan", f"message {message_id} has no parent {parent}", "restore the ledger from a backup"

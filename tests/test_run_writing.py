@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from ledger import Ledger, RunOpen, open_ledger
+from ledger import Ledger, LedgerDamaged, RunOpen, open_ledger
 from ledger.sqlite import LedgerTables
 from ledger.verification import verify
 from stream import AppendResult, MemoryStore, NewEvent, Producer, StoreBusy, StoreFull, StreamError
@@ -246,7 +246,19 @@ async def test_verify_finds_a_transcript_that_is_not_what_the_events_say(tmp_pat
         assert note.kind == "anomaly"
         change = "UPDATE messages SET body = CAST(replace(body, 'true', 'false') AS BLOB)"
         await ledger.tables.database.write(lambda sql: sql(change))
-        assert "differs" in [finding.kind async for finding in verify(ledger)]
+        assert [finding.kind async for finding in verify(ledger) if not finding.is_note] == ["damaged"]
+        with pytest.raises(LedgerDamaged):
+            await ledger.transcript("c")
+        await ledger.compact("c")
+        assert [finding.kind async for finding in verify(ledger)] == ["damaged"]
+        await ledger.tables.database.write(lambda sql: sql("UPDATE conversations SET leaf = NULL"))
+        assert [finding.kind async for finding in verify(ledger)] == ["damaged", "damaged"]
+
+
+async def test_verify_misses_no_message_that_its_events_promise(tmp_path: Path) -> None:
+    async with open_ledger(str(tmp_path / "c.db")) as ledger:
+        async with ledger.run("c", run_id="r") as run:
+            await run.text("true")
         await ledger.tables.database.write(lambda sql: sql("DELETE FROM messages"))
         assert "differs" in [finding.kind async for finding in verify(ledger)]
 

@@ -186,6 +186,7 @@ def recover(
     as_json: AsJson = False,
 ) -> None:
     """End an open run whose writer is lost: keep what it has, its finished messages, or nothing."""
+    check_id("run id", run)
 
     async def job(ledger: Ledger) -> None:
         found = await ledger.recover(conversation or await ledger.find_run(run), run, action)

@@ -7,12 +7,16 @@ import itertools
 import zlib
 from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
+from projector.events import to_event, validate
 from projector.formats import STREAMS, FormatError
 from projector.json import InvalidJson, split
+from stream import InvalidEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from projector.formats import StreamFormat
 
 
 class RecordingError(Exception):
@@ -47,7 +51,7 @@ def look_through(path: Path, format_name: str) -> Recording:
         if torn is not None:
             raise _wrong(path, format_name, *torn)
         try:
-            stream.feed(line)
+            _check(stream, line)
             chunks += 1
         except FormatError as error:
             if chunks == 0 or _is_json(line):
@@ -56,6 +60,14 @@ def look_through(path: Path, format_name: str) -> Recording:
     if chunks == 0:
         raise RecordingError(f"{path}: the file holds nothing to play")
     return Recording(path, chunks, is_torn=torn is not None)
+
+
+def _check(stream: StreamFormat, line: str) -> None:
+    """What `Run.feed` would refuse in the middle of the run is refused here, before it begins."""
+    try:
+        validate([to_event(body) for body in stream.feed(line)])
+    except InvalidEvent as error:
+        raise FormatError(error.why) from error
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
