@@ -61,6 +61,22 @@ def split(data: bytes | str) -> dict[str, JsonText]:
         raise InvalidJson(_why(error)) from error
 
 
+def split_array(data: JsonText) -> list[JsonText]:
+    """The items of a JSON array, each as the text it had. Raises `InvalidJson`."""
+    try:
+        if not isinstance(decode(data), list):
+            raise InvalidJson("it is no JSON array")
+        scan, items, at = json.JSONDecoder().raw_decode, [], _skip(data, data.index("[") + 1)
+        while data[at] != "]":
+            start, (_, at) = at, scan(data, at)
+            items.append(data[start:at])
+            at = _skip(data, at)
+            at = _skip(data, at + 1) if data[at] == "," else at
+    except RecursionError as error:
+        raise InvalidJson(_why(error)) from error
+    return items
+
+
 def encode(value: Any) -> bytes:
     """A struct or plain values as compact JSON, all ASCII where msgspec refuses. Raises `InvalidJson` for NaN."""
     try:

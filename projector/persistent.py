@@ -55,7 +55,12 @@ class Text:
         return Text(pieces=self._pieces.add(piece)) if piece else self
 
     def __str__(self) -> str:
-        return "".join(self._pieces)
+        text = "".join(self._pieces)
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # halves of a pair from two pieces are one character, as in JSON (DESIGN, law 4)
+            return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        return text
 
 
 class Table(Generic[K, V]):

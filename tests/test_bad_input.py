@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import sqlite3
 import subprocess
@@ -126,6 +127,19 @@ def test_what_is_unknown_is_named(shell: Shell) -> None:
 def test_wrong_words_are_a_usage_error(shell: Shell, words: list[str]) -> None:
     assert "Usage" in shell.run(*words, code=2)
     assert not shell.data.exists()
+    shell.play()
+    before = shell.data.read_bytes()
+    assert "Usage" in shell.run(*words, code=2)
+    assert shell.data.read_bytes() == before
+
+
+@pytest.mark.parametrize("odd", ["", "x" * 10_000, os.fsdecode(b"\xff\xfe"), "\u00e9" * 200])
+def test_odd_run_ids_are_refused_in_a_line_that_can_be_read(shell: Shell, odd: str) -> None:
+    shell.play()
+    for where in ([], ["--conversation", "c"]):
+        told = refused(shell, "recover", odd, "--action", "commit", *where)
+        assert "run id" in told
+        assert len(told) < 500
 
 
 def test_a_number_that_no_store_holds_is_refused(shell: Shell) -> None:
@@ -149,6 +163,8 @@ def test_an_unknown_format_names_those_there_are(shell: Shell) -> None:
         ("chat", b'{"id":"x","object":"chat.completion.chunk","choices":[]}\n', "line 1"),
         ("broken in the middle", "\n".join([*LINES[:4], '{"type": "content_', *LINES[4:]]).encode(), "line 5"),
         ("wrong shape", "\n".join([*LINES[:4], '{"type": "content_block_delta"}', *LINES[4:]]).encode(), "line 5"),
+        ("wrong type", "\n".join([*LINES[:4], LINES[4].replace('"to know whether "', "5"), *LINES[5:]]).encode(), "line 5"),
+        ("wrong role", LINES[0].replace('"assistant"', '"ghost"').encode() + b"\n" + LINES[1].encode(), "line 1"),
         ("not utf-8", LINES[0].encode() + b"\n\xff\xfe\n" + LINES[1].encode(), "line 2: this is no UTF-8 text"),
         ("gz that ends early", gzip.compress(SAMPLE.read_bytes())[:500], "ends too early"),
         ("gz that is none", b"\x1f\x8bnonsense", "can't be read"),
@@ -201,3 +217,23 @@ def test_an_error_in_the_stream_fails_the_run_and_keeps_what_came(shell: Shell, 
     assert (run["status"], "overloaded_error" in run["error"]) == ("failed", True)
     assert shell.read("show", "c")["messages"] == []  # unfinished messages of a failed run are not on the path
     assert "Let me look that up" in shell.run("events", "c")
+
+
+def test_an_error_after_a_whole_response_keeps_that_response_in_the_transcript(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "error.jsonl"
+    again = [LINES[0].replace("msg_sample_0001", "msg_sample_0002"), *LINES[1:20]]
+    file.write_text("\n".join([*LINES, *again, '{"type":"error","error":{"type":"overloaded_error"}}']), encoding="utf-8")
+    assert "failed, 1 messages" in shell.play(file=file, code=1)
+    [message] = shell.read("show", "c")["messages"]
+    assert (message["provider_ref"], message["status"]) == ("msg_sample_0001", "complete")
+    [run] = shell.read("runs")
+    assert (run["status"], json.loads(run["error"])) == ("failed", {"type": "overloaded_error"})
+    assert shell.run("verify") == "everything is as it should be\n"
+
+
+def test_a_recording_that_is_refused_begins_no_run_in_a_conversation_there_is(shell: Shell, tmp_path: Path) -> None:
+    shell.play()
+    file = tmp_path / "bad.jsonl"
+    file.write_text("\n".join([*LINES[:4], '{"type": ', *LINES[4:]]), encoding="utf-8")
+    assert f"{file}, line 5" in refused(shell, *play(file))
+    assert len(shell.read("runs")) == 1

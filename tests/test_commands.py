@@ -171,3 +171,42 @@ def test_what_a_model_said_does_not_steer_the_terminal(shell: Shell, tmp_path: P
     assert "\x1b" not in shown
     assert "\x07" not in shown
     assert "\\ud83d" in shown
+
+
+def test_every_command_that_prints_data_prints_it_as_json_with_the_promised_keys(shell: Shell) -> None:
+    file = ["--format", "anthropic", "--conversation", "c"]
+    told = [json.loads(line) for line in shell.run("play", str(SAMPLE), *file, "--json").splitlines()]
+    assert told[0].keys() == {"run_id", "acknowledged_seq"}
+    assert told[-1]["run_id"] == told[0]["run_id"]
+    numbers = [line["acknowledged_seq"] for line in told[:-1]]
+    assert numbers == sorted(set(numbers))
+    [run] = shell.read("runs")
+    assert run == told[-1] == shell.read("recover", told[0]["run_id"], "--action", "fail")
+    assert run.keys() >= {"conversation", "run_id", "status", "outcome", "seq", "end_seq", "messages", "usage", "finish_reason"}
+    assert shell.read("show", "c").keys() == {"conversation", "messages", "open_runs", "anomalies"}
+    [event] = [json.loads(line) for line in shell.run("events", "c", "--after", str(run["end_seq"] - 1), "--json").splitlines()]
+    assert event.keys() == {"seq", "type", "at", "data"}
+    assert shell.read("verify", "c") == []
+    compaction = shell.read("compact", "c", "--dry-run")
+    assert compaction.keys() == {"conversation", "dry_run", "floor_before", "floor", "head", "binds"}
+    assert shell.read("compact", "c", "--dry-run") == compaction
+
+
+def test_a_follower_begins_after_a_number_and_waits_for_what_comes(shell: Shell) -> None:
+    shell.play()
+    [run] = shell.read("runs")
+    command = shell.command("events", "c", "--follow", "--after", str(run["end_seq"]), "--json")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follower:
+        assert follower.stdout is not None
+        shell.play()
+        first = json.loads(follower.stdout.readline())
+        assert follower.poll() is None
+        follower.kill()
+    assert (first["seq"], first["type"]) == (run["end_seq"] + 1, "run.started")
+
+
+def test_the_demo_tells_a_person_what_it_proved_and_leaves_nothing_behind(shell: Shell, tmp_path: Path) -> None:
+    said = shell.run("demo")
+    assert "✗" not in said
+    assert "All is as it should be." in said
+    assert not list(tmp_path.iterdir())

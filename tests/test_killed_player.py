@@ -17,6 +17,7 @@ from projector import load, transcript
 from projector.events import BlockDelta
 from projector.json import decode
 from tests.recordings import STREAMS, WHY_NONE, chunks_of, folded_parts, is_prefix, read_parts, size
+from tests.test_commands import Shell
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,3 +78,35 @@ async def test_what_a_killed_player_left_is_recovered_as_a_prefix_and_nothing_ac
             await run.text("on")
             assert await run.flush() > head + 1
         assert (await again.transcript("c"))[:-1] == kept
+
+
+@pytest.mark.parametrize("action", ["commit", "fail", "cancel"])
+async def test_an_operator_ends_what_a_killed_player_left_and_the_conversation_goes_on(action: str, tmp_path: Path) -> None:
+    [path] = [path for path in STREAMS if "deferred-bm25" in path.name]  # responses one after another, with tools
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    shell = Shell(tmp_path)
+    after_lines = random.Random(seed).randrange(14, 22)
+    run_id, acknowledged = play_and_kill(path, shell.data, after_lines=after_lines, rate=50)
+    [left] = shell.read("show", "c")["open_runs"]
+    assert left["run_id"] == run_id
+    assert left["messages"][0]["status"] == "complete"  # so the three actions differ
+    told = shell.read("recover", run_id, "--action", action)
+    status = {"commit": "committed", "fail": "failed", "cancel": "cancelled"}[action]
+    assert (told["status"], told["recovered"]) == (status, action)
+    assert told["end_seq"] > acknowledged
+    shown = shell.read("show", "c")
+    kept = {
+        "commit": left["messages"],
+        "fail": [message for message in left["messages"] if message["status"] == "complete"],
+        "cancel": [],
+    }[action]
+    assert shown["messages"] == kept
+    assert shown["open_runs"] == []
+    assert shell.run("verify") == "everything is as it should be\n"
+    assert shell.read("compact", "c")["floor"] == told["end_seq"]
+    shell.play("c")
+    after = shell.read("show", "c")["messages"]
+    assert after[:-1] == kept
+    assert after[-1]["parent_id"] == (kept[-1]["id"] if kept else None)
+    assert shell.read("runs", "c")[-1]["seq"] == told["end_seq"] + 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from projector import events as ev
 from projector.formats.format import FormatError, StreamEnd
-from projector.json import InvalidJson, JsonText, decode, dump, is_json, raw, split
+from projector.json import InvalidJson, JsonText, decode, dump, is_json, raw, split, split_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,8 +101,8 @@ class AnthropicStream:
         ]
         bodies += response.annotate({name: text for name, text in message.items() if name not in _HANDLED})
         bodies += response.use(message.get("usage", "null"))
-        for index, block in enumerate(decode(message.get("content", "[]"))):  # a response that comes whole
-            bodies += response.start_block(index, dump(block)) + (response.stop_block(index) or [])
+        for index, block in enumerate(split_array(message.get("content", "[]"))):  # a response that comes whole
+            bodies += response.start_block(index, block) + (response.stop_block(index) or [])
         self._response, self._steps, self._end = response, response.step, StreamEnd("incomplete")
         return bodies
 
