@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from ledger.catchup import Caught
     from ledger.records import ConversationInfo, RunInfo
     from projector import Compaction, Message, State
+    from projector.draft import Anomaly
     from projector.events import Action
     from stream import AppendResult, Event, EventStore
 
@@ -172,6 +173,15 @@ class Ledger:
             OpenRun(run.run_id, run.seq, state.last_seq, [message for message in messages if message.run_id == run.run_id])
             for run in state.open.values()
         ]
+
+    async def anomalies(self, conversation: str) -> list[Anomaly]:
+        """The events that could not be applied, as far as the log or a snapshot of it still tells."""
+        await self._known(conversation)
+        try:
+            loaded = await load(open_runs, self.store, self.store.snapshots, conversation)
+        except SnapshotUnreadable:
+            return []
+        return list(loaded.state.anomalies)
 
     async def runs(self, conversation: str | None = None, *, status: str | None = None) -> AsyncIterator[RunInfo]:
         """Runs by conversation and start, of one conversation or of all; `status` as in `RunInfo`."""

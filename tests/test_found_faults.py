@@ -350,6 +350,16 @@ async def test_all_that_waits_for_one_lock_shares_one_limit(tmp_path: Path, monk
     assert all(task.exception() for task in waiting)
 
 
+async def test_show_lists_anomalies_also_when_it_comes_late(tmp_path: Path) -> None:
+    for _ in range(2):  # the second time everything is committed, and known from rows and snapshots
+        async with open_ledger(str(tmp_path / "c.db")) as ledger:
+            if (await ledger.store.bounds("c")).head == 0:
+                late = new("block.delta", message_id="r.1", block=0, text="late")
+                await ledger.record("c", [started("r"), *said("r", "r.1", "x"), finished("r"), late])
+            assert [anomaly.seq for anomaly in await ledger.anomalies("c")] == [8]
+            await ledger.compact("c")
+
+
 def test_a_redaction_that_holds_no_json_is_an_anomaly() -> None:
     state = transcript.initial
     redaction = new("message.redacted", message_id="r.1", blocks=[{"kind": "text", "opaque": "no json"}])

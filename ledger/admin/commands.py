@@ -58,6 +58,8 @@ def demo(
 ) -> None:
     """Play a run, kill its process in the middle, recover it, compact it, and prove that nothing was lost."""
     if keep is not None:
+        if keep.exists() and not keep.is_dir():
+            raise ValueError(f"{keep} is no folder: name another one with --keep")
         keep.mkdir(parents=True, exist_ok=True)
         if (keep / "demo.db").exists():
             raise ValueError(f"{keep / 'demo.db'} exists: name another folder with --keep")
@@ -96,7 +98,7 @@ def show(context: typer.Context, conversation: Conversation, *, as_json: AsJson 
     async def job(ledger: Ledger) -> None:
         messages = await ledger.transcript(conversation)
         open_runs = await ledger.open_runs(conversation)
-        anomalies = list((await ledger.catch_up(conversation)).state.anomalies)
+        anomalies = await ledger.anomalies(conversation)
         if as_json:
             print_json(
                 {
@@ -234,6 +236,9 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check log, snapshots and transcript against each other."""
+
+    if conversation is not None:
+        check_id("conversation id", conversation)
 
     async def job(ledger: Ledger) -> None:
         if conversation is not None:
