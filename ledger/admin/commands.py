@@ -236,7 +236,6 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check log, snapshots and transcript against each other."""
-
     if conversation is not None:
         check_id("conversation id", conversation)
 
