@@ -51,7 +51,7 @@ async def test_what_a_killed_player_left_is_recovered_as_a_prefix_and_nothing_ac
     chunks = chunks_of(path)
     action = choose.choice(["commit", "commit", "fail"])
     run_id, acknowledged = play_and_kill(
-        path, tmp_path / "a.db", after_lines=choose.randrange(2, 7), rate=max(60, len(chunks) / 2)
+        path, tmp_path / "a.db", after_lines=choose.randrange(2, 7), rate=max(25, len(chunks) / 3)
     )
     async with open_ledger(str(tmp_path / "a.db"), create=False) as ledger:
         head = (await ledger.store.bounds("c")).head

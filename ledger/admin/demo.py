@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from stream import Event
 
 _CHAT: Final = "demo"
-_CHUNKS_A_SECOND: Final = 70
-_ACKNOWLEDGEMENTS_BEFORE_THE_KILL: Final = 14
+_CHUNKS_A_SECOND: Final = 60
+_ACKNOWLEDGEMENTS_BEFORE_THE_KILL: Final = 11
 _PATIENCE_S: Final = 60
 
 
@@ -116,7 +116,9 @@ class _Demo:
                 tasks.cancel_scope.cancel()
             await child.wait()
         if child.returncode != -signal.SIGKILL:
-            raise RuntimeError(f"the playing process ended by itself ({child.returncode}) instead of being killed")
+            raise ValueError(
+                f"the playing process ended by itself ({child.returncode}) before it could be killed: run it again"
+            )
 
     async def _listen(self, child: Process) -> None:
         """Counts what the child was told is durable, and kills it in the middle of its work."""
