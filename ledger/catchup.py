@@ -46,8 +46,7 @@ class CatchUp:
             try:
                 return await self._run(conversation)
             except Truncated:  # another process has compacted behind the state remembered here
-                if self._known.pop(conversation, None) is None:
-                    raise
+                self._known.pop(conversation, None)
 
     async def _run(self, conversation: str) -> Caught:
         while True:
@@ -90,10 +89,10 @@ class CatchUp:
                 return _Known(restore(open_runs, snapshot), snapshot.last_seq, exact=True)
             except SnapshotUnreadable as error:
                 _LOG.warning("ledger.snapshot_passed_over", conversation=conversation, why=error.why)
-        if bounds.origin <= position.replay_from < bounds.floor or position.projected_seq < bounds.floor > bounds.origin:
-            raise LedgerBehind(conversation, position.replay_from, bounds.floor)
         # Runs that end behind this point began behind it too, so nothing before it matters to the ledger.
         start = max(position.replay_from, bounds.origin)
+        if start < bounds.floor:
+            raise LedgerBehind(conversation, start, bounds.floor)
         return _Known(State(last_seq=start), start, exact=start == bounds.origin)
 
     async def _keep(self, conversation: str, known: _Known) -> _Known:

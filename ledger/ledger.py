@@ -44,7 +44,7 @@ from stream import (
     open_store,
 )
 from stream.finishing import finish_anyway
-from stream.limits import check_id
+from stream.limits import MAX_RUN_ID_BYTES, check_id
 from stream.opening import sqlite_path
 from stream.sqlite import MEMORY, Database, Durability, SqliteStore, open_database
 
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from stream import AppendResult, Event, EventStore
 
 _LOG = structlog.get_logger("tailfold.ledger")
-_MAX_RUN_ID_BYTES = 200
 
 
 class OpenRun(NamedTuple):
@@ -103,7 +102,7 @@ class Ledger:
         keeps each. A run that had begun when the call was cancelled is ended as `cancelled`. Raises `RunOpen` while the
         last run has no end, `RunExists` for an id that was used.
         """
-        run_id = check_id("run id", secrets.token_hex(8) if run_id is None else run_id, max_bytes=_MAX_RUN_ID_BYTES)
+        run_id = check_id("run id", secrets.token_hex(8) if run_id is None else run_id, max_bytes=MAX_RUN_ID_BYTES)
         if format is not None and format not in STREAMS:
             raise ValueError(f"{format!r} is no stream format: use one of {', '.join(STREAMS)}")
         if flush_ms < 0:

@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from projector.json import NOTHING, InvalidJson, JsonText, decode, encode, split
 from stream import InvalidEvent, InvalidId, NewEvent
-from stream.limits import check_id
+from stream.limits import MAX_ID_BYTES, MAX_RUN_ID_BYTES, check_id
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 Outcome = Literal["completed", "cancelled", "failed", "incomplete"]
@@ -228,7 +228,6 @@ BODIES: Final[dict[str, type[Body]]] = {
     )
 }  # fmt: skip
 _IDS: Final = ("run_id", "message_id", "producer", "parent_message_id")
-_MAX_RUN_ID_BYTES: Final = 200
 
 
 def to_event(body: Body) -> NewEvent:
@@ -274,4 +273,4 @@ def check_ids(body: Body) -> None:
     for name in _IDS:
         value: Any = getattr(body, name, None)
         if value is not None:
-            check_id(name, value, max_bytes=_MAX_RUN_ID_BYTES if name in ("run_id", "producer") else 256)
+            check_id(name, value, max_bytes=MAX_RUN_ID_BYTES if name in ("run_id", "producer") else MAX_ID_BYTES)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from stream.records import NewEvent, Producer
 
 MAX_ID_BYTES: Final = 256
+MAX_RUN_ID_BYTES: Final = 200
 MAX_TYPE_BYTES: Final = 64
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 MAX_APPEND_BYTES: Final = 64 * 1024 * 1024

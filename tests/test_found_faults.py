@@ -368,3 +368,40 @@ def test_a_redaction_that_holds_no_json_is_an_anomaly() -> None:
     assert [anomaly.seq for anomaly in state.anomalies] == [7]
     with pytest.raises(InvalidJson):
         transcript.decode(json.dumps({"last_seq": "x"}).encode())
+
+
+async def test_an_append_that_is_stored_is_acknowledged_whatever_befalls_its_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from stream.sqlite.writer import Writer  # noqa: PLC0415
+
+    async def fail(*_: object) -> bool:
+        raise StoreFull("while asking why")
+
+    async with open_store(str(tmp_path / "a.db")) as store:
+        await store.append("s", [NewEvent("t", b"")])
+        monkeypatch.setattr(Writer, "_explain", fail)
+        event = [NewEvent("t", b"x")]
+        refused, stored = await asyncio.gather(
+            store.append("s", event, expected_seq=9), store.append("s", event), return_exceptions=True
+        )
+        assert isinstance(refused, StoreFull)
+        assert not isinstance(stored, BaseException)
+        assert (await store.bounds("s")).head == 2
+
+
+async def test_a_poll_that_fails_does_not_stop_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from stream.sqlite import Database  # noqa: PLC0415
+
+    polled = asyncio.Event()
+
+    async def fail(_: Database) -> None:
+        polled.set()
+        raise StoreFull("no")
+
+    monkeypatch.setattr(Database, "_look_for_others", fail)
+    async with open_store(str(tmp_path / "a.db")) as store:
+        waiter = asyncio.create_task(store.wait("s", after=0))
+        await polled.wait()
+        assert (await store.append("s", [NewEvent("t", b"")])).first_seq == 1
+        await waiter

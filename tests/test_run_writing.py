@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from ledger import Ledger, LedgerDamaged, RunOpen, open_ledger
+from ledger import Ledger, LedgerDamaged, RunOpen, catchup, open_ledger
 from ledger.sqlite import LedgerTables
 from ledger.verification import verify
 from stream import AppendResult, MemoryStore, NewEvent, Producer, StoreBusy, StoreFull, StreamError
@@ -18,6 +18,8 @@ from stream.sqlite import MEMORY, open_database
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
+
+    from stream import Event
 
 pytestmark = pytest.mark.anyio
 
@@ -233,6 +235,38 @@ async def test_two_ledgers_over_one_file_commit_each_run_once(tmp_path: Path) ->
         messages = await one.transcript("c")
         assert [message.parent_id for message in messages[1:]] == [message.id for message in messages[:-1]]
         assert not [finding async for finding in verify(one)]
+
+
+async def test_catch_up_leaves_snapshots_that_are_never_ahead_and_goes_on_from_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catchup, "_SNAPSHOT_EVERY_EVENTS", 10)
+    path = str(tmp_path / "c.db")
+    async with open_ledger(path) as ledger:
+        for turn in range(6):
+            async with ledger.run("c") as run:
+                await run.text(f"{turn}")
+        left = await ledger.begin_run("c", run_id="left")
+        await left.text("open")
+        await left.flush()
+        await ledger.catch_up("c")
+        stored = [info.last_seq for info in await ledger.store.snapshots.list("c")]
+        assert len(stored) >= 3
+        assert max(stored) <= (await ledger.tables.position("c")).projected_seq
+        assert (await ledger.store.snapshots.list("c"))[0].projector == "open_runs"
+    async with open_ledger(path) as again:
+        read: list[int] = []
+        real = again.store.read
+
+        async def watch(stream_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+            read.append(after)
+            return await real(stream_id, after=after, limit=limit)
+
+        monkeypatch.setattr(again.store, "read", watch)
+        assert [run.run_id for run in await again.open_runs("c")] == ["left"]
+        assert read[0] == max(stored)  # the snapshot and what came behind it, not the whole log
+        await again.recover("c", "left", "commit")
+        assert await texts(again) == ["0", "1", "2", "3", "4", "5", "open"]
 
 
 async def test_verify_finds_a_transcript_that_is_not_what_the_events_say(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ and a crash of theirs does not cut the writer (DESIGN §5).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import sqlite3
 import time
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 import aiosqlite
 import anyio
 
-from stream.errors import StoreClosed
+from stream.errors import StoreClosed, StreamError
 from stream.sqlite.errors import is_busy, translate
 from stream.sqlite.migrations import check_owner, migrate
 from stream.sqlite.places import check_place
@@ -46,7 +47,6 @@ class Database:
         self._jobs: deque[tuple[Callable[[Sql], Awaitable[Any]], asyncio.Future[Any]]] = deque()
         self._work = asyncio.Event()
         self._closing = False
-        self._failure: BaseException | None = None
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._readers: list[aiosqlite.Connection] = []
         self._next_reader = 0
@@ -151,10 +151,12 @@ class Database:
             if self._closing:
                 return
             self._work.clear()
+            self._busy_since = None
             with anyio.move_on_after(POLL_INTERVAL_S if self._watchers else None):
                 await self._work.wait()
             if self._watchers and not self._jobs:
-                await self._look_for_others()
+                with contextlib.suppress(StreamError):  # whoever waits looks by itself before long
+                    await self._look_for_others()
 
     async def _do(self, job: Callable[[Sql], Awaitable[Any]], future: asyncio.Future[Any]) -> None:
         if future.cancelled():  # nobody waits any more, and nothing was begun
@@ -182,8 +184,10 @@ class Database:
             try:
                 rows: list[Any] = list(await self._writer.execute_fetchall(text, parameters))
             except sqlite3.Error as error:
+                if not is_busy(error):
+                    raise translate(error, self.path) from error
                 self._busy_since = self._busy_since or time.monotonic()
-                if not is_busy(error) or time.monotonic() > self._busy_since + BUSY_LIMIT_S:
+                if time.monotonic() > self._busy_since + BUSY_LIMIT_S:
                     raise translate(error, self.path) from error
             else:
                 self._busy_since = None

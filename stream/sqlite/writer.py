@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from stream.admission import Append, Watermark, admit
-from stream.errors import CorruptEvent, StreamError
+from stream.errors import CorruptEvent, StoreClosed, StreamError
 from stream.records import AppendResult
 from stream.sqlite.chunks import checksum, pack
 
@@ -65,11 +65,13 @@ class Writer:
         batch = self._take()
         try:
             await self._store(sql, batch)
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001 - it is the callers'
             for request in batch:
                 request.refuse(error)
-            if not isinstance(error, Exception):
-                raise
+        except BaseException:
+            for request in batch:
+                request.refuse(StoreClosed("the store was closed while this was appended: outcome unknown"))
+            raise
         if self._waiting:
             self._schedule()
 
@@ -96,17 +98,26 @@ class Writer:
                 except StreamError as own:
                     request.refuse(own)
             return
+        await self._answer(sql, batch, stored)
+
+    async def _answer(self, sql: Sql, batch: list[_Request], stored: set[bytes]) -> None:
         again = []
         behind: set[tuple[str, str]] = set()  # producers whose earlier append is tried again: the later one waits for it
-        for request in batch:
-            place = (request.append.stream_id, request.append.producer.id if request.append.producer else "")
+        for request in batch:  # first of all: what is stored is acknowledged, whatever becomes of the others
             if request.append.aid in stored:
                 request.accept()
                 self._streams[request.append.stream_id].head = request.last
                 self._stored(request.append.stream_id)
-            elif (place[1] and place in behind) or not await self._explain(sql, request):
-                again.append(request)
-                behind.add(place)
+        for request in batch:
+            if request.append.aid in stored:
+                continue
+            place = (request.append.stream_id, request.append.producer.id if request.append.producer else "")
+            try:
+                if (place[1] and place in behind) or not await self._explain(sql, request):
+                    again.append(request)
+                    behind.add(place)
+            except StreamError as error:
+                request.refuse(error)
         self._waiting.extendleft(reversed(again))
 
     async def _insert(self, sql: Sql, batch: list[_Request]) -> set[bytes]:
