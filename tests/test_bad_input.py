@@ -165,6 +165,7 @@ def test_an_unknown_format_names_those_there_are(shell: Shell) -> None:
         ("wrong shape", "\n".join([*LINES[:4], '{"type": "content_block_delta"}', *LINES[4:]]).encode(), "line 5"),
         ("wrong type", "\n".join([*LINES[:4], LINES[4].replace('"to know whether "', "5"), *LINES[5:]]).encode(), "line 5"),
         ("wrong role", LINES[0].replace('"assistant"', '"ghost"').encode() + b"\n" + LINES[1].encode(), "line 1"),
+        ("wrong at the end", "\n".join([*LINES[:4], '{"a": 1}']).encode(), "line 5"),
         ("not utf-8", LINES[0].encode() + b"\n\xff\xfe\n" + LINES[1].encode(), "line 2: this is no UTF-8 text"),
         ("gz that ends early", gzip.compress(SAMPLE.read_bytes())[:500], "ends too early"),
         ("gz that is none", b"\x1f\x8bnonsense", "can't be read"),

@@ -252,9 +252,13 @@ async def test_a_feeder_that_waited_while_the_run_ended_is_told() -> None:
     run = await ledger.begin_run("c")
     gate.clear()
 
+    fed = 0
+
     async def feed() -> None:
+        nonlocal fed
         while True:
             await run.text("x" * 50_000)
+            fed += 1
 
     feeder = asyncio.create_task(feed())
     await asyncio.sleep(0.05)
@@ -264,6 +268,7 @@ async def test_a_feeder_that_waited_while_the_run_ended_is_told() -> None:
     await ending
     with pytest.raises(RunEnded):
         await feeder
+    assert await texts(ledger) == ["x" * 50_000 * fed]  # what feed has taken is in the transcript
     await ledger.close()
 
 

@@ -247,12 +247,14 @@ async def test_catch_up_leaves_snapshots_that_are_never_ahead_and_goes_on_from_t
             async with ledger.run("c") as run:
                 await run.text(f"{turn}")
         left = await ledger.begin_run("c", run_id="left")
-        await left.text("open")
-        await left.flush()
-        await ledger.catch_up("c")
+        for n in range(6):  # far enough for a snapshot behind the beginning of the open run
+            await left.message("user", f"open {n}")
+            await left.flush()
+            await ledger.catch_up("c")
         stored = [info.last_seq for info in await ledger.store.snapshots.list("c")]
         assert len(stored) >= 3
-        assert max(stored) <= (await ledger.tables.position("c")).projected_seq
+        position = await ledger.tables.position("c")
+        assert position.replay_from < max(stored) <= position.projected_seq
         assert (await ledger.store.snapshots.list("c"))[0].projector == "open_runs"
     async with open_ledger(path) as again:
         read: list[int] = []
@@ -266,7 +268,7 @@ async def test_catch_up_leaves_snapshots_that_are_never_ahead_and_goes_on_from_t
         assert [run.run_id for run in await again.open_runs("c")] == ["left"]
         assert read[0] == max(stored)  # the snapshot and what came behind it, not the whole log
         await again.recover("c", "left", "commit")
-        assert await texts(again) == ["0", "1", "2", "3", "4", "5", "open"]
+        assert await texts(again) == ["0", "1", "2", "3", "4", "5", *(f"open {n}" for n in range(6))]
 
 
 async def test_verify_finds_a_transcript_that_is_not_what_the_events_say(tmp_path: Path) -> None:
