@@ -157,3 +157,40 @@ async def test_a_commit_of_another_process_wakes_a_waiter_by_the_poll(tmp_path: 
                 tasks.start_soon(lambda: mine.wait("s", after=0))
                 await anyio.sleep(0.1)
                 await theirs.append("s", [NewEvent("t", b"x")])
+
+
+TWICE: Final = """
+import asyncio, os, signal, sys
+from stream import NewEvent, open_store
+
+async def main():
+    store = await open_store(sys.argv[1])
+    await store.append("s", [NewEvent("t", b"1")])
+    async with open_store(sys.argv[1]):
+        pass
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print((await store.append("s", [NewEvent("t", b"2")])).last_seq, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_second_opening_in_one_process_keeps_the_lock_of_the_first(tmp_path: Path) -> None:
+    """Closing any descriptor of a file drops a process's locks on it: the last of the others then deletes the log."""
+    path = str(tmp_path / "log.db")
+    with subprocess.Popen(
+        [sys.executable, "-c", TWICE, path], cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout
+        assert child.stdin
+        assert child.stdout.readline() == "ready\n"
+        async with open_store(path) as store:
+            assert (await store.bounds("s")).head == 1
+        child.stdin.write("go\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "2\n"
+        child.wait(timeout=20)
+    async with open_store(path) as store:
+        assert [event.data for event in await store.read("s")] == [b"1", b"2"]

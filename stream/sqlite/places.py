@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
 from stream.errors import StoreUnusable
 
-_MAGIC: Final = b"SQLite format 3\0"
 _WAY_OUT: Final = "name the database with --data, or make one with `tailfold play`"
 
 
@@ -35,14 +35,11 @@ def _check_missing(file: Path, path: str, *, create: bool) -> None:
 
 
 def _check_present(file: Path, path: str, *, create: bool) -> None:
+    # Never opened here: closing a file drops all the locks that this process has on it, those of SQLite too. Another
+    # process would then take itself for the last one, and delete the write-ahead log under us.
     if file.is_dir():
         raise StoreUnusable(path, "this is a folder: name a file in it")
-    try:
-        with file.open("rb") as opened:
-            start = opened.read(len(_MAGIC))
-    except OSError as error:
-        raise StoreUnusable(path, f"the file can't be read ({error.strerror}): give this user access to it") from error
-    if start and start != _MAGIC:
-        raise StoreUnusable(path, "this is no Tailfold database: name another file")
-    if not start and not create:
+    if not os.access(file, os.R_OK):
+        raise StoreUnusable(path, "the file can't be read: give this user access to it")
+    if not create and not file.stat().st_size:
         raise StoreUnusable(path, f"the file is empty: {_WAY_OUT}")
