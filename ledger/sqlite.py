@@ -11,7 +11,7 @@ from ledger.errors import LedgerDamaged
 from ledger.records import ConversationInfo, RunInfo
 from projector import Message, settle
 from projector.json import decode, encode
-from stream.sqlite import Database, read_script
+from stream.sqlite import Database, read_scripts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -70,7 +70,7 @@ class LedgerTables:
     @classmethod
     async def attach(cls, database: Database) -> LedgerTables:
         """Brings the ledger's tables to their newest form."""
-        await database.install("ledger", (read_script("ledger", "schema.sql"),))
+        await database.install("ledger", read_scripts("ledger"))
         return cls(database)
 
     async def position(self, conversation: str) -> Position:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import secrets
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -22,12 +21,11 @@ if TYPE_CHECKING:
 
     from stream.records import Event
 
-_PREFIX: Final = secrets.token_bytes(8)
 _COUNTER: Final = itertools.count()
 
 
 class Append(msgspec.Struct, frozen=True):
-    """A checked request. `aid` (16 bytes) names it: random, or derived from `append_id` and the content."""
+    """A checked request. `aid` names it: 16 bytes from `append_id` and content, or 8 that only this process knows."""
 
     stream_id: str
     events: tuple[NewEvent, ...]
@@ -88,7 +86,7 @@ def prepare(
         check_producer(producer)
         if not events:
             raise ValueError("a producer's append needs at least one event")
-    aid = _PREFIX + next(_COUNTER).to_bytes(8, "big")
+    aid = next(_COUNTER).to_bytes(8, "big")
     if append_id is not None:
         check_id("append id", append_id)
         if expected_seq is None or producer is not None:

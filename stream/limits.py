@@ -17,6 +17,7 @@ MAX_TYPE_BYTES: Final = 64
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 MAX_APPEND_BYTES: Final = 64 * 1024 * 1024
 MAX_APPEND_EVENTS: Final = 10_000
+MAX_PAGE_BYTES: Final = 16 * 1024 * 1024  # a page of `read` ends behind the event that reaches this, whatever its limit
 MAX_INTEGER: Final = 2**63 - 1
 
 

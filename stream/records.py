@@ -1,18 +1,21 @@
-"""The plain values that go in and out of a log."""
+"""The plain values that go in and out of a log.
+
+`gc=False`: events hold only text, bytes and numbers, so the collector need not look at the many of them.
+"""
 
 from __future__ import annotations
 
 import msgspec
 
 
-class NewEvent(msgspec.Struct, frozen=True):
+class NewEvent(msgspec.Struct, frozen=True, gc=False):
     """What a caller gives: `type` (1 to 64 bytes of UTF-8) and `data`, opaque and kept byte for byte."""
 
     type: str
     data: bytes
 
 
-class Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True, gc=False):
     """What a log holds. `seq` counts from 1 without gaps; `at` (ms since 1970) is information, never order."""
 
     stream_id: str

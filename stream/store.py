@@ -65,6 +65,7 @@ class EventStore(Protocol):
     async def read(self, stream_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """At most `limit` events with `seq > after`, in order; `[]` at or beyond the head and of an unknown stream.
 
+        Fewer where their data reaches `MAX_PAGE_BYTES`, at least one though: only `[]` says that there are no more.
         Raises `Truncated` if `after` lies below the floor, `CorruptEvent` if what is stored is damaged.
         """
         ...

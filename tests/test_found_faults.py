@@ -302,7 +302,7 @@ async def test_a_damaged_conversation_does_not_bar_the_others(tmp_path: Path) ->
         await ledger.record("c", [started("r"), *said("r", "r.1", "x"), finished("r")])
         with closing(sqlite3.connect(path)) as raw, raw:
             raw.execute("DROP TRIGGER events_never_change")
-            raw.execute("UPDATE chunks SET crc = 0 WHERE stream = (SELECT id FROM streams WHERE name = 'bad')")
+            raw.execute("UPDATE appends SET crc = 0 WHERE stream = (SELECT id FROM streams WHERE name = 'bad')")
         assert await ledger.find_run("r") == "c"
         assert [run.run_id async for run in ledger.runs()] == ["r"]
 

@@ -75,7 +75,7 @@ async def test_a_newer_version_is_refused_and_stays(tmp_path: Path) -> None:
         raw.execute("UPDATE components SET version = version + 1 WHERE name = 'stream'")
     assert "upgrade Tailfold" in await refusal(path)
     with closing(sqlite3.connect(path)) as raw, raw:
-        assert raw.execute("SELECT count(*) FROM chunks").fetchone() == (1,)
+        assert raw.execute("SELECT count(*) FROM appends").fetchone() == (1,)
         raw.execute("UPDATE components SET version = version - 1 WHERE name = 'stream'")
     async with open_store(str(path)) as store:
         assert len(await store.read("s")) == 1

@@ -18,36 +18,49 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-TABLES = ("streams", "producers", "chunks")
-NEW_CHUNK = "(stream, last, n, at, aid, crc, data)"
+TABLES = ("streams", "producers", "appends", "chunks")
+NEW_CHUNK = "(stream, last, n, crc, data)"
+NEW_APPEND = "(stream, last, n, at, aid, crc, data)"
 BY_PRODUCER = "(stream, last, n, at, aid, producer, epoch, pseq, crc, data)"
 
 ATTACKS = [
+    "UPDATE appends SET data = x'90'",
+    "UPDATE appends SET last = last + 10",
+    "UPDATE appends SET n = 2, at = 0, crc = 0 WHERE last = 3",
+    "UPDATE OR REPLACE appends SET pos = pos + 1",
+    "UPDATE OR IGNORE appends SET stream = 2",
+    "DELETE FROM appends",
+    "DELETE FROM appends WHERE last = 4",
+    f"INSERT INTO appends {NEW_APPEND} VALUES (1, 9, 1, 0, x'01', 0, x'90')",  # a gap
+    f"INSERT INTO appends {NEW_APPEND} VALUES (1, 4, 1, 0, x'01', 0, x'90')",  # a number that is taken
+    f"INSERT INTO appends {NEW_APPEND} VALUES (1, 3, 1, 0, x'01', 0, x'90')",
+    f"INSERT INTO appends {NEW_APPEND} VALUES (9, 1, 1, 0, x'01', 0, x'90')",  # an unknown stream
+    f"INSERT INTO appends {NEW_APPEND} VALUES (1, 4, 0, 0, x'01', 0, x'90')",  # no events
+    f"INSERT INTO appends {NEW_APPEND} VALUES (1, 3, -1, 0, x'01', 0, x'90')",
+    f"INSERT OR REPLACE INTO appends {NEW_APPEND} VALUES (1, 4, 0, 0, x'01', 0, x'90')",
+    f"INSERT OR REPLACE INTO appends {NEW_APPEND} VALUES (1, 4, 1, 0, x'01', 0, x'90')",
+    "INSERT OR REPLACE INTO appends (pos, stream, last, n, at, aid, crc, data) VALUES (2, 1, 5, 1, 0, x'01', 0, x'90')",
+    "INSERT OR REPLACE INTO appends SELECT * FROM appends",
+    f"INSERT INTO appends {NEW_APPEND} VALUES (1, 5, 1, 0, x'01', 0, 'text')",
+    f"INSERT INTO appends {NEW_APPEND} VALUES (1, 5, 1, 0, x'01', 0, NULL)",
+    f"INSERT INTO appends {NEW_APPEND} VALUES (1, 'five', 1, 0, x'01', 0, x'90')",
+    f"INSERT INTO appends {NEW_APPEND} VALUES (1, 5.5, 1.5, 0, x'01', 0, x'90')",
+    f"INSERT INTO appends {BY_PRODUCER} VALUES (1, 5, 1, 0, x'01', 1, 1, 7, 0, x'90')",  # a producer's gap
+    f"INSERT INTO appends {BY_PRODUCER} VALUES (1, 5, 1, 0, x'01', 1, 0, 0, 0, x'90')",  # an epoch that is fenced
+    f"INSERT INTO appends {BY_PRODUCER} VALUES (1, 5, 1, 0, x'01', 9, 0, 0, 0, x'90')",  # an unknown producer
+    "INSERT INTO appends (stream, last, n, at, aid, producer, crc, data) VALUES (1, 5, 1, 0, x'01', 1, 0, x'90')",
+    "DELETE FROM appends WHERE stream = 3 AND last > 32",
+    f"INSERT INTO chunks {NEW_CHUNK} VALUES (1, 4, 1, 0, NULL)",
+    f"INSERT INTO chunks {NEW_CHUNK} VALUES (1, 4, 2, 0, x'90')",  # no append begins there
+    f"INSERT INTO chunks {NEW_CHUNK} VALUES (1, 5, 2, 0, x'90')",  # beyond the head
+    f"INSERT INTO chunks {NEW_CHUNK} VALUES (1, 4, 0, 0, x'90')",
+    f"INSERT INTO chunks {NEW_CHUNK} VALUES (3, 32, 32, 0, x'90')",  # it is there already
+    f"INSERT OR REPLACE INTO chunks {NEW_CHUNK} VALUES (3, 32, 32, 0, x'90')",
+    f"INSERT INTO chunks {NEW_CHUNK} VALUES (3, 33, 33, 0, x'90')",  # half of it is packed already
+    "INSERT OR REPLACE INTO chunks (pos, stream, last, n, crc, data) VALUES (1, 3, 33, 1, 0, x'90')",
     "UPDATE chunks SET data = x'90'",
-    "UPDATE chunks SET last = last + 10",
-    "UPDATE chunks SET n = 2, at = 0, crc = 0 WHERE last = 3",
-    "UPDATE OR REPLACE chunks SET pos = pos + 1",
-    "UPDATE OR IGNORE chunks SET stream = 2",
+    "UPDATE OR REPLACE chunks SET pos = 7",
     "DELETE FROM chunks",
-    "DELETE FROM chunks WHERE last = 4",
-    f"INSERT INTO chunks {NEW_CHUNK} VALUES (1, 9, 1, 0, x'01', 0, x'90')",  # a gap
-    f"INSERT INTO chunks {NEW_CHUNK} VALUES (1, 4, 1, 0, x'01', 0, x'90')",  # a number that is taken
-    f"INSERT INTO chunks {NEW_CHUNK} VALUES (1, 3, 1, 0, x'01', 0, x'90')",
-    f"INSERT INTO chunks {NEW_CHUNK} VALUES (9, 1, 1, 0, x'01', 0, x'90')",  # an unknown stream
-    f"INSERT INTO chunks {NEW_CHUNK} VALUES (1, 4, 0, 0, x'01', 0, x'90')",  # no events
-    f"INSERT INTO chunks {NEW_CHUNK} VALUES (1, 3, -1, 0, x'01', 0, x'90')",
-    f"INSERT OR REPLACE INTO chunks {NEW_CHUNK} VALUES (1, 4, 0, 0, x'01', 0, x'90')",
-    f"INSERT OR REPLACE INTO chunks {NEW_CHUNK} VALUES (1, 4, 1, 0, x'01', 0, x'90')",
-    "INSERT OR REPLACE INTO chunks (pos, stream, last, n, at, aid, crc, data) VALUES (2, 1, 5, 1, 0, x'01', 0, x'90')",
-    "INSERT OR REPLACE INTO chunks SELECT * FROM chunks",
-    f"INSERT INTO chunks {NEW_CHUNK} VALUES (1, 5, 1, 0, x'01', 0, 'text')",
-    f"INSERT INTO chunks {NEW_CHUNK} VALUES (1, 5, 1, 0, x'01', 0, NULL)",
-    f"INSERT INTO chunks {NEW_CHUNK} VALUES (1, 'five', 1, 0, x'01', 0, x'90')",
-    f"INSERT INTO chunks {NEW_CHUNK} VALUES (1, 5.5, 1.5, 0, x'01', 0, x'90')",
-    f"INSERT INTO chunks {BY_PRODUCER} VALUES (1, 5, 1, 0, x'01', 1, 1, 7, 0, x'90')",  # a producer's gap
-    f"INSERT INTO chunks {BY_PRODUCER} VALUES (1, 5, 1, 0, x'01', 1, 0, 0, 0, x'90')",  # an epoch that is fenced
-    f"INSERT INTO chunks {BY_PRODUCER} VALUES (1, 5, 1, 0, x'01', 9, 0, 0, 0, x'90')",  # an unknown producer
-    "INSERT INTO chunks (stream, last, n, at, aid, producer, crc, data) VALUES (1, 5, 1, 0, x'01', 1, 0, x'90')",
     "UPDATE streams SET head = head - 1 WHERE id = 1",
     "UPDATE streams SET head = 0, floor = 0, origin = 0",
     "UPDATE streams SET floor = floor - 1 WHERE id = 1",
@@ -79,7 +92,7 @@ ATTACKS = [
 
 
 async def fill(path: Path) -> None:
-    """`s`: four events, truncated through 1, one producer; `gone`: deleted."""
+    """`s`: four events, truncated through 1, one producer; `gone`: deleted; `packed`: a chunk and an append."""
     async with open_store(str(path)) as store:
         await store.append("s", [NewEvent("t", b"a")], producer=Producer("p", 1, 0))
         await store.append("s", [NewEvent("t", b"b"), NewEvent("t", b"c")], producer=Producer("p", 1, 1))
@@ -88,6 +101,8 @@ async def fill(path: Path) -> None:
         await store.truncate("s", through=1)
         await store.delete("gone")
         await store.snapshots.save(Snapshot("s", "p", 1, 3, 0, b"state"))
+        for seq in range(1, 34):  # the first 32 go into a chunk
+            await store.append("packed", [NewEvent("t", b"%d" % seq)])
 
 
 def dump(path: Path) -> list[list[tuple[object, ...]]]:
@@ -110,6 +125,7 @@ async def test_the_schema_refuses_an_attack_or_passes_over_it(tmp_path: Path, at
         assert [event.data for event in await store.read("s", after=1)] == [b"b", b"c", b"d"]
         assert await store.append("s", [NewEvent("t", b"e")], producer=Producer("p", 1, 2)) == AppendResult(5, 5)
         assert await store.append("gone", [NewEvent("t", b"y")]) == AppendResult(2, 2)
+        assert [event.data for event in await store.read("packed")] == [b"%d" % seq for seq in range(1, 34)]
 
 
 async def test_no_clause_that_ignores_conflicts_is_used_on_the_log(tmp_path: Path) -> None:
@@ -138,7 +154,9 @@ async def test_a_row_that_is_gone_is_never_a_short_read(tmp_path: Path, lost: in
     await fill(path)
     async with open_store(str(path)) as store:
         await store.append("s", [NewEvent("t", b"e"), NewEvent("t", b"f"), NewEvent("t", b"g")])
-    raw_change(path, "events_go_only_below_the_floor", "DELETE FROM chunks WHERE stream = 1 AND last = ?", lost)
+    raw_change(
+        path, "events_go_only_below_the_floor_or_into_a_chunk", "DELETE FROM appends WHERE stream = 1 AND last = ?", lost
+    )
     first_lost = {3: 2, 4: 4, 7: 5}[lost]
     async with open_store(str(path)) as store:
         with pytest.raises(CorruptEvent) as refused:
@@ -151,9 +169,9 @@ async def test_a_flipped_bit_is_named_with_its_place(tmp_path: Path, attack: str
     path = tmp_path / "log.db"
     await fill(path)
     with closing(sqlite3.connect(path)) as raw:
-        [(data,)] = raw.execute("SELECT data FROM chunks WHERE stream = 1 AND last = 3")
+        [(data,)] = raw.execute("SELECT data FROM appends WHERE stream = 1 AND last = 3")
     parameters = (flip(data),) if "?" in attack else ()
-    raw_change(path, "events_never_change", f"UPDATE chunks SET {attack} WHERE stream = 1 AND last = 3", *parameters)
+    raw_change(path, "events_never_change", f"UPDATE appends SET {attack} WHERE stream = 1 AND last = 3", *parameters)
     async with open_store(str(path)) as store:
         with pytest.raises(CorruptEvent, match="'s'") as refused:
             await store.read("s", after=1)
@@ -169,11 +187,11 @@ async def test_every_flipped_byte_of_a_row_is_noticed(tmp_path: Path) -> None:
     await fill(path)
     with closing(sqlite3.connect(path)) as raw, raw:
         raw.execute("DROP TRIGGER events_never_change")
-        [(data,)] = raw.execute("SELECT data FROM chunks WHERE stream = 1 AND last = 3")
+        [(data,)] = raw.execute("SELECT data FROM appends WHERE stream = 1 AND last = 3")
     async with open_store(str(path)) as store:
         for place in range(len(data)):
             damaged = flip(data[: place + 1]) + data[place + 1 :]
             with closing(sqlite3.connect(path)) as raw, raw:
-                raw.execute("UPDATE chunks SET data = ? WHERE stream = 1 AND last = 3", (damaged,))
+                raw.execute("UPDATE appends SET data = ? WHERE stream = 1 AND last = 3", (damaged,))
             with pytest.raises(CorruptEvent):
                 await store.read("s", after=1)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import secrets
 from typing import TYPE_CHECKING, Final
 
 from stream.errors import SeqConflict
 from stream.records import NewEvent
-from stream.sqlite.chunks import checksum, pack
+from stream.sqlite.chunks import append_place, checksum, pack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 _ROW_EVENTS: Final = 500
 _ROW_BYTES: Final = 256 * 1024
-_INSERT: Final = "INSERT INTO chunks (stream, last, n, at, aid, crc, data) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_INSERT: Final = "INSERT INTO appends (stream, last, n, at, aid, crc, data) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _KNOW_PRODUCER: Final = """
 INSERT INTO producers (stream, name)
 SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM producers WHERE stream = ?1 AND name = ?2)"""
@@ -37,8 +36,9 @@ async def adopt(
     await sql("UPDATE streams SET head = ?2, floor = ?2, origin = ?3 WHERE id = ?1", (key, floor, origin))
     for row in _rows(events):
         last, data = row[-1].seq, pack([NewEvent(event.type, event.data) for event in row])
-        aid = secrets.token_bytes(16)
-        await sql(_INSERT, (key, last, len(row), row[0].at, aid, checksum(stream_id, last, data), data))
+        at = row[0].at
+        crc = checksum(append_place(stream_id, last, at), data)
+        await sql(_INSERT, (key, last, len(row), at, b"", crc, data))
     head = floor + len(events)
     for producer in producers:  # the numbers of its newest append are not known here
         place = (key, producer.id)

@@ -1,9 +1,9 @@
-"""How one append lies in one row: packed, checked, and unpacked again."""
+"""How events lie in rows: an append packed and checked, many appends packed into one chunk, and both unpacked again."""
 
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -13,25 +13,103 @@ from stream.records import Event, NewEvent
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_DECODER = msgspec.msgpack.Decoder(list[tuple[str, bytes]])
+NAMED_BYTES: Final = 16
+"""The length of an `aid` that a later retry may ask for; shorter ones name an append only while it is stored."""
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_APPEND: Final = msgspec.msgpack.Decoder(list[tuple[str, bytes]])
+_CHUNK: Final = msgspec.msgpack.Decoder(list[tuple[int, bytes | None, list[tuple[str, bytes]]]])
+
+
+class StoredAppend(NamedTuple):
+    """A row of `appends`."""
+
+    last: int
+    n: int
+    at: int
+    aid: bytes
+    crc: int
+    data: bytes
 
 
 def pack(events: Sequence[NewEvent]) -> bytes:
     """A msgpack list of `[type, data]`."""
-    return msgspec.msgpack.encode([(event.type, event.data) for event in events])
+    return _ENCODER.encode([(event.type, event.data) for event in events])
 
 
-def checksum(stream_id: str, last: int, data: bytes) -> int:
-    """Covers the place too, so that a row under another number or stream does not pass."""
-    return zlib.crc32(data, zlib.crc32(f"{last} {stream_id}".encode()))
+def checksum(place: str, data: bytes) -> int:
+    """Covers the place too, so that a row under another number, stream or time does not pass."""
+    return zlib.crc32(data, zlib.crc32(place.encode()))
 
 
-def unpack(stream_id: str, last: int, n: int, at: int, crc: int, data: bytes) -> list[Event]:
-    """The events of a row; raises `CorruptEvent` if they are not what was packed."""
+def append_place(stream_id: str, last: int, at: int) -> str:
+    """What the checksum of an append covers beside its data."""
+    return f"{last} {at} {stream_id}"
+
+
+def chunk_place(stream_id: str, last: int) -> str:
+    """What the checksum of a chunk covers beside its data; that of an append in version 1, too."""
+    return f"{last} {stream_id}"
+
+
+def unpack(stream_id: str, row: StoredAppend) -> list[Event]:
+    """The events of an append; raises `CorruptEvent` if they are not what was packed."""
+    first = _check_append(stream_id, row)
+    pairs = _APPEND.decode(row.data)
+    _check_count(stream_id, first, row.n, len(pairs))
+    return [Event(stream_id, seq, kind, body, row.at) for seq, (kind, body) in enumerate(pairs, first)]
+
+
+def merge(stream_id: str, rows: Sequence[StoredAppend]) -> bytes:
+    """The data of the chunk that holds these appends, which follow each other; raises `CorruptEvent`."""
+    for row in rows:
+        _check_append(stream_id, row)
+    return _ENCODER.encode([(row.at, row.aid if len(row.aid) == NAMED_BYTES else None, msgspec.Raw(row.data)) for row in rows])
+
+
+def split(stream_id: str, last: int, n: int, crc: int, data: bytes) -> list[Event]:
+    """The events of a chunk; raises `CorruptEvent` if they are not what was merged."""
+    first = _check(stream_id, last, n, crc, data)
+    events: list[Event] = []
+    seq = first
+    for at, _, pairs in _CHUNK.decode(data):
+        for kind, body in pairs:  # a comprehension for each append would cost more: most hold one event
+            events.append(Event(stream_id, seq, kind, body, at))
+            seq += 1
+    _check_count(stream_id, first, n, len(events))
+    return events
+
+
+def holds_append(stream_id: str, row: tuple[int, int, int, bytes], append_last: int, n: int, aid: bytes) -> bool:
+    """Whether the chunk (last, n, crc, data) holds the append of this name whose last event is `append_last`."""
+    last = _check(stream_id, *row) - 1
+    for _, name, pairs in _CHUNK.decode(row[3]):
+        last += len(pairs)
+        if last >= append_last:
+            return last == append_last and len(pairs) == n and name == aid
+    return False
+
+
+def _check_append(stream_id: str, row: StoredAppend) -> int:
+    first = row.last - row.n + 1
+    if row.crc != checksum(append_place(stream_id, row.last, row.at), row.data) and row.crc != checksum(
+        chunk_place(stream_id, row.last), row.data
+    ):
+        raise _wrong_checksum(stream_id, first, row.last)
+    return first
+
+
+def _check(stream_id: str, last: int, n: int, crc: int, data: bytes) -> int:
     first = last - n + 1
-    if checksum(stream_id, last, data) != crc:
-        raise CorruptEvent(stream_id, first, f"the checksum of events {first} to {last} does not fit")
-    pairs = _DECODER.decode(data)
-    if len(pairs) != n:
-        raise CorruptEvent(stream_id, first, f"its row holds {len(pairs)} events instead of {n}")
-    return [Event(stream_id, seq, kind, body, at) for seq, (kind, body) in enumerate(pairs, first)]
+    if checksum(chunk_place(stream_id, last), data) != crc:
+        raise _wrong_checksum(stream_id, first, last)
+    return first
+
+
+def _wrong_checksum(stream_id: str, first: int, last: int) -> CorruptEvent:
+    return CorruptEvent(stream_id, first, f"the checksum of events {first} to {last} does not fit")
+
+
+def _check_count(stream_id: str, first: int, n: int, found: int) -> None:
+    if found != n:
+        raise CorruptEvent(stream_id, first, f"its row holds {found} events instead of {n}")

@@ -64,8 +64,12 @@ class Database:
 
     async def transact(self, job: Callable[[Sql], Awaitable[T]]) -> T:
         """As `write`, in one transaction that is whole or absent."""
+        return await self.submit(self.whole(job))
 
-        async def whole(sql: Sql) -> T:
+    def whole(self, job: Callable[[Sql], Awaitable[T]]) -> Callable[[Sql], Awaitable[T]]:
+        """The same job as one transaction, to be handed to `submit`."""
+
+        async def transaction(sql: Sql) -> T:
             await sql("BEGIN IMMEDIATE")
             try:
                 result = await job(sql)
@@ -75,7 +79,7 @@ class Database:
                 raise
             return result
 
-        return await self.submit(whole)
+        return transaction
 
     def submit(self, job: Callable[[Sql], Awaitable[T]]) -> asyncio.Future[T]:
         """Hands a job over without waiting for it."""

@@ -1,4 +1,5 @@
 -- The log in one SQLite file. The rules of the log are the schema's own, so that no program can break them.
+-- This is version 1; what is newer lies beside it, and changes what is here.
 --
 -- A stream's head, floor and origin live here, apart from its rows, and only rise: numbers are never used again.
 CREATE TABLE streams (

@@ -7,14 +7,13 @@ import secrets
 from typing import TYPE_CHECKING, Final
 
 from stream.admission import admit, check_adoption, prepare
-from stream.errors import CorruptEvent, Truncated
 from stream.finishing import finish_anyway
-from stream.limits import MAX_APPEND_EVENTS, MAX_INTEGER, check_id, check_position
+from stream.limits import check_id, check_position
 from stream.memory import now_ms
 from stream.records import AppendResult, Bounds, Event, NewEvent, Producer, StreamInfo
 from stream.sqlite.adoption import adopt
-from stream.sqlite.chunks import unpack
-from stream.sqlite.migrations import read_script
+from stream.sqlite.migrations import read_scripts
+from stream.sqlite.reading import read_page
 from stream.sqlite.snapshots import SqliteSnapshots
 from stream.sqlite.sweeping import Sweeper
 from stream.sqlite.writer import Writer
@@ -23,14 +22,10 @@ from stream.wakeups import Wakeups, await_signal
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from stream.sqlite.database import Database, Row, Sql
+    from stream.sqlite.database import Database, Sql
 
 _PAGE_ROWS: Final = 256
 _BOUNDS: Final = "SELECT floor, head, origin FROM streams WHERE name = ?"
-_READ: Final = """
-SELECT s.floor, s.head, c.last, c.n, c.at, c.crc, c.data
-FROM streams AS s LEFT JOIN chunks AS c ON c.stream = s.id AND c.last > ?2 AND c.last < ?4 AND c.last - c.n < ?5
-WHERE s.name = ?1 ORDER BY c.last LIMIT ?3"""
 _RAISE_FLOOR: Final = """
 UPDATE streams SET floor = max(floor, ?2) WHERE name = ?1 AND ?2 <= head RETURNING floor, head, origin"""
 
@@ -51,7 +46,7 @@ class SqliteStore:
     @classmethod
     async def attach(cls, database: Database, *, clock_ms: Callable[[], int] = now_ms) -> SqliteStore:
         """Brings the log's tables to their newest form. The store closes the database when it is closed."""
-        await database.install("stream", (read_script("stream.sqlite", "schema.sql"),))
+        await database.install("stream", read_scripts("stream.sqlite"))
 
         async def identify(sql: Sql) -> str:
             await sql("INSERT INTO store SELECT ? WHERE NOT EXISTS (SELECT 1 FROM store)", (secrets.token_hex(16),))
@@ -101,27 +96,7 @@ class SqliteStore:
         check_id("stream id", stream_id)
         check_position("after", after)
         check_position("limit", limit)
-        events: list[Event] = []
-        cursor = after
-        while True:
-            page_rows = min(max(limit - len(events), 1), _PAGE_ROWS)
-            # Only rows that hold a wanted number; as a row holds at most so many, the index ends the search.
-            end = min(after + max(limit, 1), MAX_INTEGER - MAX_APPEND_EVENTS)
-            rows = await self.database.read(_READ, (stream_id, cursor, page_rows, end + MAX_APPEND_EVENTS, end))
-            if not rows:
-                return events
-            floor, head = rows[0][:2]
-            if cursor < floor:
-                if events:  # the floor rose between two pages: what was read is right, the next read tells
-                    return events
-                raise Truncated(stream_id, after, floor)
-            page = _unpack_page(stream_id, cursor, rows)
-            events += page
-            cursor = page[-1].seq if page else cursor
-            if len(events) >= limit or cursor >= head:
-                return events[:limit]
-            if not page or (len(rows) < page_rows and cursor < end):
-                raise CorruptEvent(stream_id, cursor + 1, "its row is missing")
+        return await read_page(self.database, stream_id, after, limit)
 
     async def bounds(self, stream_id: str) -> Bounds:
         """See `EventStore.bounds`."""
@@ -208,15 +183,3 @@ class SqliteStore:
             if not self._waiters and self._unwatch is not None:
                 self._unwatch()
                 self._unwatch = None
-
-
-def _unpack_page(stream_id: str, cursor: int, rows: list[Row]) -> list[Event]:
-    """The events behind `cursor` in the rows of a page; raises `CorruptEvent` where one is missing."""
-    events: list[Event] = []
-    for row in rows if rows[0][2] is not None else ():
-        chunk = unpack(stream_id, *row[2:])
-        if chunk[0].seq > cursor + 1:
-            raise CorruptEvent(stream_id, cursor + 1, "its row is missing")
-        events += [event for event in chunk if event.seq > cursor]
-        cursor = chunk[-1].seq
-    return events

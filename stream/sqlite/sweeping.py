@@ -7,6 +7,7 @@ next opening.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
@@ -15,19 +16,24 @@ import structlog
 from stream.errors import StoreClosed, StreamError
 
 if TYPE_CHECKING:
-    from stream.sqlite.database import Database
+    from stream.sqlite.database import Database, Sql
 
 _LOG: Final = structlog.get_logger("tailfold.stream")
-_SLICE_ROWS: Final = 200
-_PAUSE_S: Final = 0.001
+_FIRST_SLICE_ROWS: Final = 32
+_MIN_SLICE_ROWS: Final = 8
+_MAX_SLICE_ROWS: Final = 512
+_SLICE_S: Final = 0.002  # an append that meets a slice waits so long for it
+_MIN_PAUSE_S: Final = 0.001
+_TABLES: Final = ("chunks", "appends")
 _SLICE: Final = """
-DELETE FROM chunks WHERE pos IN (
-  SELECT c.pos FROM streams AS s JOIN chunks AS c ON c.stream = s.id AND c.last <= s.floor
-  WHERE s.name = ?1 ORDER BY c.last LIMIT ?2)
+DELETE FROM {table} WHERE pos IN (
+  SELECT t.pos FROM streams AS s JOIN {table} AS t ON t.stream = s.id AND t.last <= s.floor
+  WHERE s.name = ?1 ORDER BY t.last LIMIT ?2)
 RETURNING 1"""
 _LEFT: Final = """
-SELECT name FROM streams AS s WHERE name > ?1 AND floor > 0
-AND EXISTS (SELECT 1 FROM chunks AS c WHERE c.stream = s.id AND c.last <= s.floor) ORDER BY name LIMIT 500"""
+SELECT name FROM streams AS s WHERE name > ?1 AND floor > 0 AND (
+  EXISTS (SELECT 1 FROM chunks AS t WHERE t.stream = s.id AND t.last <= s.floor)
+  OR EXISTS (SELECT 1 FROM appends AS t WHERE t.stream = s.id AND t.last <= s.floor)) ORDER BY name LIMIT 500"""
 
 
 class Sweeper:
@@ -38,6 +44,7 @@ class Sweeper:
         self._waiting: OrderedDict[str, None] = OrderedDict()
         self._task: asyncio.Task[None] | None = None
         self._resumed = False
+        self._slice_rows = _FIRST_SLICE_ROWS
 
     def sweep(self, stream_id: str) -> None:
         """Begins to sweep a stream, without waiting for it."""
@@ -71,17 +78,29 @@ class Sweeper:
                 await self._find_left()
             while self._waiting:
                 stream_id, _ = self._waiting.popitem(last=False)
-                swept = _SLICE_ROWS
-                while swept == _SLICE_ROWS:
-                    swept = await self._sweep_slice(stream_id)
-                    await asyncio.sleep(_PAUSE_S)
+                for table in _TABLES:
+                    while await self._sweep_slice(table, stream_id):
+                        pass
         except StoreClosed:
             pass  # the next opening goes on
         except StreamError as error:
             _LOG.warning("stream.sweep_stopped", path=self._database.path, error=type(error).__name__)
 
-    async def _sweep_slice(self, stream_id: str) -> int:
-        return len(await self._database.write(lambda sql: sql(_SLICE, (stream_id, _SLICE_ROWS))))
+    async def _sweep_slice(self, table: str, stream_id: str) -> bool:
+        """Sweeps as many rows as go in some two milliseconds and rests twice as long; whether there may be more."""
+        text, rows = _SLICE.format(table=table), self._slice_rows
+
+        async def job(sql: Sql) -> tuple[int, float]:
+            began = time.monotonic()
+            return len(await sql(text, (stream_id, rows))), time.monotonic() - began
+
+        swept, took_s = await self._database.write(job)
+        if took_s > _SLICE_S:
+            self._slice_rows = max(rows // 2, _MIN_SLICE_ROWS)
+        elif swept == rows and took_s < _SLICE_S / 2:
+            self._slice_rows = min(rows * 2, _MAX_SLICE_ROWS)
+        await asyncio.sleep(max(2 * took_s, _MIN_PAUSE_S))
+        return swept == rows
 
     async def _find_left(self) -> None:
         last = ""

@@ -3,33 +3,43 @@
 An append is a row of a multi-row INSERT in autocommit: one commit for all, and nothing that a cancelled caller
 could split. Rows are matched by append id, never by place. Without an expectation an append is chained behind the
 head this process knows, and tried again where another process was faster.
+
+While SQLite stores one batch, this thread answers the one before and takes what its callers append next.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from stream.admission import Append, Watermark, admit
 from stream.errors import CorruptEvent, StoreClosed, StreamError
 from stream.records import AppendResult
-from stream.sqlite.chunks import checksum, pack
+from stream.sqlite.chunks import append_place, checksum, holds_append, pack
+from stream.sqlite.keys import Keys, Stream
+from stream.sqlite.packing import Packer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine, Iterable
 
     from stream.sqlite.database import Database, Sql
 
 _MAX_ROWS: Final = 512
 _MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
-_MAX_CACHED_KEYS: Final = 50_000
+_MAX_CHAIN: Final = 16  # batches in one turn of the writer, before other jobs have theirs
+_YIELD_ROWS: Final = 16
+_YIELD_S: Final = 30e-6  # SQLite's thread needs the interpreter to begin; without this it waits until this one is idle
+_INSERT: Final = "INSERT INTO appends (stream, last, n, at, aid, producer, epoch, pseq, crc, data) VALUES "
 _ROW: Final = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_EARLIER: Final = "SELECT n FROM chunks WHERE stream = ? AND last = ? AND aid = ?"
+_EARLIER: Final = "SELECT n FROM appends WHERE stream = ? AND last = ? AND aid = ?"
+_EARLIER_CHUNK: Final = "SELECT last, n, crc, data FROM chunks WHERE stream = ? AND last >= ? ORDER BY last LIMIT 1"
+_WATERMARK: Final = "SELECT epoch, seq, first, last FROM producers WHERE id = ?"
 
 
 class Writer:
-    """Collects appends and stores them in batches, one job of the database's writer each."""
+    """Collects appends and stores them in batches, in turns of the database's writer."""
 
     def __init__(self, database: Database, clock_ms: Callable[[], int], stored: Callable[[str], None]) -> None:
         self._database = database
@@ -37,43 +47,59 @@ class Writer:
         self._stored = stored
         self._waiting: deque[_Request] = deque()
         self._scheduled = False
-        self._streams: dict[str, _Stream] = {}
-        self._producers: dict[tuple[int, str], int] = {}
+        self._keys = Keys()
+        self._packer = Packer(database)
+        self._texts: dict[int, str] = {}
 
     async def append(self, append: Append) -> AppendResult:
         """Returns when the append is durable, or raises why it was refused."""
         request = _Request(append)
         self._waiting.append(request)
-        self._schedule()
+        if not self._scheduled:
+            self._schedule()
         return await request.answer
 
     def _schedule(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            self._database.submit(self._store_batch).add_done_callback(self._fail_all)
+        self._scheduled = True
+        self._database.submit(self._take_turn).add_done_callback(self._end_turn)
 
-    def _fail_all(self, batch: asyncio.Future[None]) -> None:
-        """A closed database takes no batch: nobody may wait for ever."""
-        error = asyncio.CancelledError() if batch.cancelled() else batch.exception()
-        if error is not None:
-            self._scheduled = False
-            while self._waiting:
-                self._waiting.popleft().refuse(error)
-
-    async def _store_batch(self, sql: Sql) -> None:
+    def _end_turn(self, turn: asyncio.Future[None]) -> None:
         self._scheduled = False
-        batch = self._take()
-        try:
-            await self._store(sql, batch)
-        except Exception as error:  # noqa: BLE001 - it is the callers'
-            for request in batch:
-                request.refuse(error)
-        except BaseException:
-            for request in batch:
-                request.refuse(StoreClosed("the store was closed while this was appended: outcome unknown"))
-            raise
+        error = asyncio.CancelledError() if turn.cancelled() else turn.exception()
+        if error is not None:  # a closed database takes no batch: nobody may wait for ever
+            _refuse(self._waiting, error)
+            self._waiting.clear()
+        self._packer.pack_due()
         if self._waiting:
             self._schedule()
+
+    async def _take_turn(self, sql: Sql) -> None:
+        batch = self._take()
+        if not batch:
+            return
+        storing: Coroutine[Any, Any, None] | asyncio.Task[None] = self._store(sql, batch)
+        try:
+            for _ in range(_MAX_CHAIN - 1):
+                await storing
+                landed = batch
+                try:
+                    await self._let_half_go_on(landed)
+                    batch = self._take()
+                    if not batch:
+                        return
+                    storing = asyncio.create_task(self._store(sql, batch))
+                    await asyncio.sleep(0)  # lets it begin
+                    if len(batch) >= _YIELD_ROWS:
+                        time.sleep(_YIELD_S)  # noqa: ASYNC251 - shorter than any other task takes
+                finally:
+                    self._accept(landed)
+            await storing
+            self._accept(batch)
+        except BaseException:
+            if isinstance(storing, asyncio.Task):
+                storing.cancel()
+            _refuse(batch, StoreClosed("the store was closed while this was appended: outcome unknown"))
+            raise
 
     def _take(self) -> list[_Request]:
         batch: list[_Request] = []
@@ -85,77 +111,98 @@ class Writer:
                 size_bytes += len(request.data)
         return batch
 
-    async def _store(self, sql: Sql, batch: list[_Request]) -> None:
-        try:
-            stored = await self._insert(sql, batch)
-        except StreamError:
-            if len(batch) < 2:
-                raise
-            # One bad row fails the statement for all: each alone, so that its fault hits its own caller.
-            for request in batch:
-                try:
-                    await self._store(sql, [request])
-                except StreamError as own:
-                    request.refuse(own)
-            return
-        await self._answer(sql, batch, stored)
+    async def _let_half_go_on(self, landed: list[_Request]) -> None:
+        """Callers that append in step: half of them first, so that something is stored while the others are answered."""
+        half = len(landed) // 2
+        if len(self._waiting) < half:
+            self._accept(landed[:half])
+            await asyncio.sleep(0)
 
-    async def _answer(self, sql: Sql, batch: list[_Request], stored: set[bytes]) -> None:
-        again = []
-        behind: set[tuple[str, str]] = set()  # producers whose earlier append is tried again: the later one waits for it
-        for request in batch:  # first of all: what is stored is acknowledged, whatever becomes of the others
-            if request.append.aid in stored:
-                request.accept()
-                self._streams[request.append.stream_id].head = request.last
-                self._stored(request.append.stream_id)
+    def _accept(self, batch: Iterable[_Request]) -> None:
+        for request in batch:
+            if request.is_stored and not request.answer.done():
+                request.answer.set_result(AppendResult(request.first, request.last))
+
+    async def _store(self, sql: Sql, batch: list[_Request]) -> None:
+        """Afterwards each request is stored, answered, or waiting again before all others."""
+        try:
+            if not await self._insert(sql, batch):
+                await self._sort_out(sql, batch)
+        except Exception as error:  # noqa: BLE001 - it is the callers'
+            if isinstance(error, StreamError) and len(batch) > 1:
+                # One bad row fails the statement for all: each alone, so that its fault hits its own caller.
+                for request in batch:
+                    if not request.is_stored:
+                        await self._store(sql, [request])
+            else:
+                _refuse((request for request in batch if not request.is_stored), error)
+
+    async def _insert(self, sql: Sql, batch: list[_Request]) -> bool:
+        """One statement for the batch; whether all of it was stored."""
+        self._keys.trim()
+        known, heads = self._keys.streams, dict[int, int]()
+        values: list[Any] = []
+        at = self._clock_ms()
+        for request in batch:
+            append, producer = request.append, request.append.producer
+            stream = known.get(append.stream_id) or await self._keys.look_up_stream(sql, append.stream_id)
+            key, head = stream.key, heads.get(stream.key, stream.head)
+            first = (head if append.expected_seq is None else append.expected_seq) + 1
+            last = first + len(append.events) - 1
+            request.stream, request.first, request.last = stream, first, last
+            if first == head + 1:
+                heads[key] = last
+            values += (key, last, len(append.events), at, append.aid)
+            if producer is None:
+                values += (None, None, None)
+            else:
+                known_key = self._keys.producers.get((key, producer.id))
+                values += (known_key or await self._keys.know_producer(sql, key, producer.id), producer.epoch, producer.seq)
+            values += (checksum(append_place(append.stream_id, last, at), request.data), request.data)
+        rows = await sql(self._text(len(batch)), values)
+        stored = {row[0] for row in rows}
         for request in batch:
             if request.append.aid in stored:
+                request.is_stored = True
+                request.stream.head = request.last
+                self._stored(request.append.stream_id)
+                self._packer.count(request.stream)
+        return len(rows) == len(batch)
+
+    def _text(self, rows: int) -> str:
+        """One text for each size of batch, so that SQLite keeps it prepared."""
+        text = self._texts.get(rows)
+        if text is None:
+            text = self._texts[rows] = _INSERT + ", ".join([_ROW] * rows) + " RETURNING aid"
+        return text
+
+    async def _sort_out(self, sql: Sql, batch: list[_Request]) -> None:
+        again = []
+        behind: set[tuple[str, str]] = set()  # producers whose earlier append is tried again: the later one waits for it
+        self._accept(batch)  # first of all: what is stored is acknowledged, whatever becomes of the others
+        for request in batch:
+            if request.is_stored:
                 continue
-            place = (request.append.stream_id, request.append.producer.id if request.append.producer else "")
+            producer = request.append.producer
+            place = (request.append.stream_id, producer.id if producer else "")
             try:
-                if (place[1] and place in behind) or not await self._explain(sql, request):
+                if (producer and place in behind) or not await self._explain(sql, request):
                     again.append(request)
                     behind.add(place)
             except StreamError as error:
                 request.refuse(error)
         self._waiting.extendleft(reversed(again))
 
-    async def _insert(self, sql: Sql, batch: list[_Request]) -> set[bytes]:
-        if len(self._streams) + len(self._producers) > _MAX_CACHED_KEYS:
-            self._streams.clear()
-            self._producers.clear()
-        heads: dict[int, int] = {}
-        values: list[Any] = []
-        at = self._clock_ms()
-        for request in batch:
-            append, producer = request.append, request.append.producer
-            stream = self._streams.get(append.stream_id) or await self._know_stream(sql, append.stream_id)
-            head = heads.get(stream.key, stream.head)
-            request.first = (head if append.expected_seq is None else append.expected_seq) + 1
-            if request.first == head + 1:
-                heads[stream.key] = request.last
-            key = producer and await self._know_producer(sql, stream.key, producer.id)
-            values += (stream.key, request.last, len(append.events), at, append.aid)
-            values += (key, producer.epoch, producer.seq) if producer else (None, None, None)
-            values += (checksum(append.stream_id, request.last, request.data), request.data)
-        text = "INSERT INTO chunks (stream, last, n, at, aid, producer, epoch, pseq, crc, data) VALUES "
-        return {aid for (aid,) in await sql(text + ", ".join([_ROW] * len(batch)) + " RETURNING aid", values)}
-
     async def _explain(self, sql: Sql, request: _Request) -> bool:
         """Answers a request whose row was passed over; False if it would go in now and is to be tried again."""
         append, producer = request.append, request.append.producer
-        stream = await self._know_stream(sql, append.stream_id)
-        watermark = earlier = None
+        stream = await self._keys.look_up_stream(sql, append.stream_id)
+        watermark = None
         if producer is not None:
-            key = await self._know_producer(sql, stream.key, producer.id)
-            [row] = await sql("SELECT epoch, seq, first, last FROM producers WHERE id = ?", (key,))
+            [row] = await sql(_WATERMARK, (await self._keys.know_producer(sql, stream.key, producer.id),))
             watermark = None if row[0] is None else Watermark(*row)
-        if append.named and append.expected_seq is not None and append.expected_seq >= stream.floor:
-            last = append.expected_seq + len(append.events)
-            if await sql(_EARLIER, (stream.key, last, append.aid)):
-                earlier = AppendResult(append.expected_seq + 1, last)
         try:
-            answer = admit(append, head=stream.head, watermark=watermark, earlier=earlier)
+            answer = admit(append, head=stream.head, watermark=watermark, earlier=await _find_earlier(sql, append, stream))
         except StreamError as refusal:
             request.refuse(refusal)
             return True
@@ -167,48 +214,36 @@ class Writer:
             raise CorruptEvent(append.stream_id, stream.head + 1, "the tables of the log disagree with each other")
         return False
 
-    async def _know_stream(self, sql: Sql, name: str) -> _Stream:
-        look = "SELECT id, head, floor FROM streams WHERE name = ?"
-        rows = await sql(look, (name,))
-        if not rows:
-            await sql("INSERT INTO streams (name) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM streams WHERE name = ?1)", (name,))
-            rows = await sql(look, (name,))
-        stream = self._streams[name] = _Stream(*rows[0])
-        return stream
 
-    async def _know_producer(self, sql: Sql, stream: int, name: str) -> int:
-        key = self._producers.get((stream, name))
-        if key is None:
-            look, place = "SELECT id FROM producers WHERE stream = ? AND name = ?", (stream, name)
-            rows = await sql(look, place)
-            if not rows:
-                await sql(f"INSERT INTO producers (stream, name) SELECT ?1, ?2 WHERE NOT EXISTS ({look})", (*place, *place))
-                rows = await sql(look, place)
-            key = self._producers[stream, name] = int(rows[0][0])
-        return key
+async def _find_earlier(sql: Sql, append: Append, stream: Stream) -> AppendResult | None:
+    """The first answer of a named append, as long as its events are there."""
+    if not append.named or append.expected_seq is None or append.expected_seq < stream.floor:
+        return None
+    count = len(append.events)
+    last = append.expected_seq + count
+    found = bool(await sql(_EARLIER, (stream.key, last, append.aid)))
+    if not found:
+        chunks = await sql(_EARLIER_CHUNK, (stream.key, last))
+        found = bool(chunks) and holds_append(append.stream_id, chunks[0], last, count, append.aid)
+    return AppendResult(append.expected_seq + 1, last) if found else None
 
 
-class _Stream:
-    """What this process last knew of a stream; only a starting point, the schema decides."""
-
-    def __init__(self, key: int, head: int, floor: int) -> None:
-        self.key, self.head, self.floor = key, head, floor
+def _refuse(requests: Iterable[_Request], error: BaseException) -> None:
+    for request in requests:
+        request.refuse(error)
 
 
 class _Request:
+    __slots__ = ("answer", "append", "data", "first", "is_stored", "last", "passed_over", "stream")
+
     def __init__(self, append: Append) -> None:
         self.append = append
         self.data = pack(append.events)
         self.answer: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
-        self.first = 0
+        self.stream: Stream
+        self.first = self.last = 0
+        self.is_stored = False
         self.passed_over = 0
-
-    @property
-    def last(self) -> int:
-        return self.first + len(self.append.events) - 1
-
-    def accept(self) -> None:
-        self.settle(AppendResult(self.first, self.last))
 
     def settle(self, answer: AppendResult) -> None:
         if not self.answer.done():  # the caller was cancelled; what is stored stays stored

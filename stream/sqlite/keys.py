@@ -1,0 +1,65 @@
+"""What this process last knew of streams and producers: a starting point only, the schema decides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from stream.sqlite.database import Sql
+
+_MAX_CACHED: Final = 50_000
+_LOOK_STREAM: Final = """
+SELECT id, head, floor, coalesce((SELECT max(last) FROM chunks WHERE stream = id), 0) FROM streams WHERE name = ?"""
+_ADD_STREAM: Final = "INSERT INTO streams (name) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM streams WHERE name = ?1)"
+_LOOK_PRODUCER: Final = "SELECT id FROM producers WHERE stream = ?1 AND name = ?2"
+_ADD_PRODUCER: Final = f"INSERT INTO producers (stream, name) SELECT ?1, ?2 WHERE NOT EXISTS ({_LOOK_PRODUCER})"
+
+
+class Stream:
+    """A stream's key, its head and floor as this process last saw them, and how far it is packed."""
+
+    __slots__ = ("floor", "head", "key", "name", "packed", "unpacked")
+
+    def __init__(self, name: str, key: int, head: int, floor: int, packed: int) -> None:
+        self.name = name
+        self.key, self.head, self.floor, self.packed = key, head, floor, packed
+        self.unpacked = 0  # appends since, of this process
+
+
+class Keys:
+    """Looks keys up once, and makes them where there are none."""
+
+    def __init__(self) -> None:
+        self.streams: dict[str, Stream] = {}
+        self.producers: dict[tuple[int, str], int] = {}
+
+    def trim(self) -> None:
+        """Forgets all when it is too much: it is only a cache."""
+        if len(self.streams) + len(self.producers) > _MAX_CACHED:
+            self.streams.clear()
+            self.producers.clear()
+
+    async def look_up_stream(self, sql: Sql, name: str) -> Stream:
+        """The stream as it is now."""
+        rows = await sql(_LOOK_STREAM, (name,))
+        if not rows:
+            await sql(_ADD_STREAM, (name,))
+            rows = await sql(_LOOK_STREAM, (name,))
+        stream = self.streams.get(name)
+        if stream is None:
+            stream = self.streams[name] = Stream(name, *rows[0])
+        else:  # the same object, so that what was counted is not forgotten
+            _, stream.head, stream.floor, _ = rows[0]
+        return stream
+
+    async def know_producer(self, sql: Sql, stream: int, name: str) -> int:
+        """The key of a producer."""
+        key = self.producers.get((stream, name))
+        if key is None:
+            place = (stream, name)
+            rows = await sql(_LOOK_PRODUCER, place)
+            if not rows:
+                await sql(_ADD_PRODUCER, place)
+                rows = await sql(_LOOK_PRODUCER, place)
+            key = self.producers[place] = int(rows[0][0])
+        return key

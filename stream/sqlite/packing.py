@@ -1,0 +1,126 @@
+"""Packs the appends of busy streams into chunks, so that the table that appends go to stays small.
+
+An index that holds every append of every stream costs a page a stream and commit: most of what a log writes. So
+appends go to a small table, and whenever a stream has some dozens of them they become one row of the large one. A
+chunk replaces its appends in one transaction, so a reader sees either them or it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from stream.errors import CorruptEvent, StoreClosed
+from stream.sqlite.chunks import StoredAppend, checksum, chunk_place, merge
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Iterator, Sequence
+
+    from stream.sqlite.database import Database, Row, Sql
+    from stream.sqlite.keys import Stream
+
+_LOG: Final = structlog.get_logger("tailfold.stream")
+_PACK_APPENDS: Final = 32
+_PACK_STREAMS: Final = 32  # in one transaction: the more, the fewer pages a row costs, and the longer appends wait
+_PACK_ROWS: Final = 2_000
+_MIN_RUN: Final = 8
+_MAX_APPEND_BYTES: Final = 512  # what is larger gains little by being moved
+_MAX_CHUNK_BYTES: Final = 48 * 1024
+_MAX_CHUNK_EVENTS: Final = 4_000
+_LOOK: Final = """
+SELECT a.stream, a.pos, a.last, a.n, a.at, a.aid, a.crc, CASE WHEN length(a.data) <= ?2 THEN a.data END
+FROM json_each(?1) AS due CROSS JOIN appends AS a
+ON a.stream = json_extract(due.value, '$[0]') AND a.last > json_extract(due.value, '$[1]') LIMIT ?3"""
+_INSERT: Final = "INSERT INTO chunks (stream, last, n, crc, data) VALUES "
+_DELETE: Final = "DELETE FROM appends WHERE pos IN (SELECT value FROM json_each(?))"
+
+
+class Packer:
+    """Packs the streams of which this process has appended enough."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._due: list[Stream] = []
+        self._is_packing = False
+
+    def count(self, stream: Stream) -> None:
+        """An append of this stream was stored."""
+        stream.unpacked += 1
+        if stream.unpacked == _PACK_APPENDS:
+            self._due.append(stream)
+
+    def pack_due(self) -> None:
+        """Hands the streams that have enough to the writer, without waiting for it."""
+        if self._due and not self._is_packing:
+            self._is_packing = True
+            streams, self._due = self._due[:_PACK_STREAMS], self._due[_PACK_STREAMS:]
+            job = self._database.whole(lambda sql: _pack(sql, streams))
+            self._database.submit(job).add_done_callback(self._packed)
+
+    def _packed(self, job: asyncio.Future[None]) -> None:
+        self._is_packing = False
+        error = None if job.cancelled() else job.exception()
+        if isinstance(error, StoreClosed):
+            return
+        if error is not None:  # the appends lie where they lay, and will be due again
+            _LOG.warning("stream.pack_failed", path=self._database.path, error=type(error).__name__)
+        self.pack_due()
+
+
+async def _pack(sql: Sql, streams: Sequence[Stream]) -> None:
+    """To be run in one transaction."""
+    names = {stream.key: stream.name for stream in streams}
+    after = json.dumps([(stream.key, stream.packed) for stream in streams])
+    packed: list[int] = []
+    chunks: list[object] = []
+    rows = sorted(await sql(_LOOK, (after, _MAX_APPEND_BYTES, _PACK_ROWS)), key=lambda row: (row[0], row[2]))
+    for key, of_stream in itertools.groupby(rows, key=lambda row: int(row[0])):
+        for run in _runs(of_stream):
+            try:
+                chunks += _merge_run(key, names[key], run)
+            except CorruptEvent:  # stays where it is, for whoever reads it to be told
+                continue
+            packed += [row[1] for row in run]
+    if packed:
+        await sql(_INSERT + ", ".join(["(?, ?, ?, ?, ?)"] * (len(chunks) // 5)), chunks)
+        await sql(_DELETE, (json.dumps(packed),))
+    looked_through = {row[0]: row[2] for row in rows}
+    for stream in streams:
+        stream.unpacked = 0
+        stream.packed = looked_through.get(stream.key, stream.packed)
+
+
+def _merge_run(key: int, name: str, run: Sequence[Row]) -> tuple[int, int, int, int, bytes]:
+    appends = [StoredAppend(*row[2:]) for row in run]
+    data = merge(name, appends)
+    last, events = appends[-1].last, sum(append.n for append in appends)
+    return key, last, events, checksum(chunk_place(name, last), data), data
+
+
+def _runs(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    """The rows that follow each other with nothing large between, in pieces of a good size."""
+    run: list[Row] = []
+    size_bytes = events = end = 0
+    for row in rows:
+        _, _, last, n, _, _, _, data = row
+        goes_on = (
+            data is not None
+            and last - n == end
+            and size_bytes + len(data) <= _MAX_CHUNK_BYTES
+            and events + n <= _MAX_CHUNK_EVENTS
+        )
+        if not goes_on:
+            if len(run) >= _MIN_RUN:
+                yield run
+            run, size_bytes, events = [], 0, 0
+        end = last
+        if data is not None:
+            run.append(row)
+            size_bytes += len(data)
+            events += n
+    if len(run) >= _MIN_RUN:
+        yield run

@@ -1,0 +1,91 @@
+"""Reads a page of a stream out of its two tables: the chunks, and the appends that are in none yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from stream.errors import CorruptEvent, Truncated
+from stream.limits import MAX_APPEND_EVENTS, MAX_INTEGER, MAX_PAGE_BYTES
+from stream.sqlite.chunks import StoredAppend, split, unpack
+
+if TYPE_CHECKING:
+    from stream.records import Event
+    from stream.sqlite.database import Database, Row
+
+_PAGE_ROWS: Final = 256
+_INLINE_BYTES: Final = 64 * 1024
+_HEADER: Final = 0
+_CHUNK: Final = 1
+
+# One statement, so that nothing can move from one table to the other meanwhile. Only rows that hold a wanted number;
+# as a row holds at most so many, the index ends the search. What is large is fetched by itself.
+_PAGE: Final = """
+SELECT 0, floor, head, NULL, NULL, NULL, NULL FROM streams WHERE name = ?1
+UNION ALL SELECT * FROM (
+  SELECT 1, last, n, 0, x'', crc, data FROM chunks WHERE stream = (SELECT id FROM streams WHERE name = ?1)
+  AND last > ?2 AND last < ?4 AND last - n < ?5 ORDER BY last LIMIT ?3)
+UNION ALL SELECT * FROM (
+  SELECT 2, last, n, at, aid, crc, CASE WHEN length(data) <= ?6 THEN data END FROM appends
+  WHERE stream = (SELECT id FROM streams WHERE name = ?1)
+  AND last > ?2 AND last < ?4 AND last - n < ?5 ORDER BY last LIMIT ?3)"""
+_LARGE: Final = "SELECT data FROM appends WHERE stream = (SELECT id FROM streams WHERE name = ?) AND last = ?"
+
+
+async def read_page(database: Database, stream_id: str, after: int, limit: int) -> list[Event]:
+    """See `EventStore.read`. Raises `Truncated` and `CorruptEvent`."""
+    events: list[Event] = []
+    size_bytes = 0
+    end = min(after + max(limit, 1), MAX_INTEGER - MAX_APPEND_EVENTS)
+    while True:
+        cursor = events[-1].seq if events else after
+        count = min(max(limit - len(events), 1), _PAGE_ROWS)
+        rows = await database.read(_PAGE, (stream_id, cursor, count, end + MAX_APPEND_EVENTS, end, _INLINE_BYTES))
+        if not rows:
+            return events
+        (_, floor, head, *_), *rows = rows
+        if cursor < floor:
+            if events:  # the floor rose between two pages: what was read is right, the next read tells
+                return events
+            raise Truncated(stream_id, after, floor)
+        found, found_bytes = await _read_rows(database, stream_id, rows, cursor, MAX_PAGE_BYTES - size_bytes)
+        if found and found[-1].seq > head:
+            raise CorruptEvent(stream_id, found[-1].seq, f"it lies beyond the head {head}")
+        events += found
+        size_bytes += found_bytes
+        if len(events) >= limit or size_bytes >= MAX_PAGE_BYTES or cursor + len(found) >= head:
+            return events[:limit]
+        if not found and not any(row[6] is None for row in rows):  # what is large may be swept meanwhile
+            raise CorruptEvent(stream_id, cursor + 1, "its row is missing")
+
+
+async def _read_rows(
+    database: Database, stream_id: str, rows: list[Row], cursor: int, max_bytes: int
+) -> tuple[list[Event], int]:
+    """The events behind the cursor as far as they follow each other, and about how many bytes they are."""
+    events: list[Event] = []
+    size_bytes = 0
+    for row in sorted(rows, key=lambda row: int(row[1])):
+        if row[1] - row[2] > cursor:  # the other table's rows end before this one, or a row is missing
+            break
+        found = await _unpack_row(database, stream_id, row)
+        if not found:
+            break
+        events += found[cursor - found[0].seq + 1 :]
+        cursor = found[-1].seq
+        size_bytes += len(row[6]) if row[6] is not None else sum(len(event.data) for event in found)
+        if size_bytes >= max_bytes:
+            break
+    return events, size_bytes
+
+
+async def _unpack_row(database: Database, stream_id: str, row: Row) -> list[Event] | None:
+    """The events of a row, or None for a large one that was swept meanwhile."""
+    kind, last, n, at, aid, crc, data = row
+    if kind == _CHUNK:
+        return split(stream_id, last, n, crc, data)
+    if data is None:
+        large = await database.read(_LARGE, (stream_id, last))
+        if not large:
+            return None
+        [(data,)] = large
+    return unpack(stream_id, StoredAppend(last, n, at, aid, crc, data))

@@ -1,0 +1,76 @@
+-- Version 2: `chunks`, a row an append, becomes `appends`; `chunks` now holds many appends a row.
+--
+-- `appends` is kept small by moving runs of its rows into `chunks`, so that appends to a hundred streams touch a handful
+-- of pages, and not a page of a large index for each stream. No foreign keys: its first trigger asks for more.
+CREATE TABLE appends (
+  pos      INTEGER PRIMARY KEY,
+  stream   INTEGER NOT NULL,
+  last     INTEGER NOT NULL,
+  n        INTEGER NOT NULL CHECK (n > 0),
+  at       INTEGER NOT NULL,
+  aid      BLOB NOT NULL,
+  producer INTEGER,
+  epoch    INTEGER,
+  pseq     INTEGER,
+  crc      INTEGER NOT NULL,
+  data     BLOB NOT NULL,
+  UNIQUE (stream, last)
+) STRICT;
+
+INSERT INTO appends (pos, stream, last, n, at, aid, producer, epoch, pseq, crc, data)
+  SELECT pos, stream, last, n, at, aid, producer, epoch, pseq, crc, data FROM chunks ORDER BY pos;
+
+-- Its triggers go with it, and ask no questions.
+DROP TABLE chunks;
+
+-- One row is many appends of one stream, one after the other: a msgpack list of [at, aid or nil, the append's data].
+-- `crc` covers stream, last and data, and that of an append its time too.
+CREATE TABLE chunks (
+  pos    INTEGER PRIMARY KEY,
+  stream INTEGER NOT NULL REFERENCES streams (id),
+  last   INTEGER NOT NULL,
+  n      INTEGER NOT NULL CHECK (n > 0),
+  crc    INTEGER NOT NULL,
+  data   BLOB NOT NULL,
+  UNIQUE (stream, last)
+) STRICT;
+
+-- A row that does not continue its stream, or not its producer, or would replace another, is passed over. RETURNING
+-- tells the writer which rows went in; it then asks why the others did not. (REPLACE would delete a row without asking
+-- the DELETE triggers.)
+CREATE TRIGGER an_append_continues_its_stream_and_its_producer BEFORE INSERT ON appends
+  WHEN NEW.last - NEW.n IS NOT (SELECT head FROM streams WHERE id = NEW.stream)
+    OR (NEW.producer IS NOT NULL AND NOT EXISTS (
+      SELECT 1 FROM producers AS p WHERE p.id = NEW.producer AND p.stream = NEW.stream AND (
+        (NEW.epoch = p.epoch AND NEW.pseq = p.seq + 1) OR (NEW.pseq = 0 AND (p.epoch IS NULL OR NEW.epoch > p.epoch)))))
+    OR (NEW.pos > 0 AND EXISTS (SELECT 1 FROM appends WHERE pos = NEW.pos))
+BEGIN SELECT RAISE (IGNORE); END;
+
+CREATE TRIGGER an_append_moves_head_and_watermark AFTER INSERT ON appends
+BEGIN
+  UPDATE streams SET head = NEW.last WHERE id = NEW.stream;
+  UPDATE producers SET epoch = NEW.epoch, seq = NEW.pseq, first = NEW.last - NEW.n + 1, last = NEW.last
+    WHERE id = NEW.producer;
+END;
+
+CREATE TRIGGER events_never_change BEFORE UPDATE ON appends
+BEGIN SELECT RAISE (ABORT, 'events never change'); END;
+
+CREATE TRIGGER events_go_only_below_the_floor_or_into_a_chunk BEFORE DELETE ON appends
+  WHEN OLD.last > (SELECT floor FROM streams WHERE id = OLD.stream)
+    AND ((SELECT last - n FROM chunks WHERE stream = OLD.stream AND last >= OLD.last ORDER BY last LIMIT 1)
+      <= OLD.last - OLD.n) IS NOT TRUE
+BEGIN SELECT RAISE (ABORT, 'events go only below the floor or into a chunk'); END;
+
+CREATE TRIGGER a_chunk_holds_what_it_replaces BEFORE INSERT ON chunks
+  WHEN NEW.n IS NOT (
+      SELECT sum(n) FROM appends WHERE stream = NEW.stream AND last > NEW.last - NEW.n AND last <= NEW.last)
+    OR EXISTS (SELECT 1 FROM chunks WHERE pos = NEW.pos)
+BEGIN SELECT RAISE (ABORT, 'a chunk holds what it replaces'); END;
+
+CREATE TRIGGER chunks_never_change BEFORE UPDATE ON chunks
+BEGIN SELECT RAISE (ABORT, 'chunks never change'); END;
+
+CREATE TRIGGER chunks_go_only_below_the_floor BEFORE DELETE ON chunks
+  WHEN OLD.last > (SELECT floor FROM streams WHERE id = OLD.stream)
+BEGIN SELECT RAISE (ABORT, 'chunks go only below the floor'); END;

@@ -1,0 +1,233 @@
+"""Appends of busy streams are packed into chunks; no reader, retry or truncation can tell (laws 1, 3, 6, 14)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from stream import AppendResult, Bounds, CorruptEvent, Event, NewEvent, Producer, SeqConflict, open_store
+from stream.limits import MAX_PAGE_BYTES
+from tests.backends import flip
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from stream import EventStore
+
+pytestmark = pytest.mark.anyio
+
+
+def counts(path: Path) -> tuple[int, int]:
+    """Rows in `appends`, and in `chunks`."""
+    with closing(sqlite3.connect(path)) as raw:
+        [(appends, chunks)] = raw.execute("SELECT (SELECT count(*) FROM appends), (SELECT count(*) FROM chunks)")
+    return appends, chunks
+
+
+def numbered(first: int, last: int) -> list[NewEvent]:
+    return [NewEvent("n", b"%d" % seq) for seq in range(first, last + 1)]
+
+
+async def fill(store: EventStore, events: int, stream_id: str = "s") -> None:
+    """One event an append, one after the other."""
+    head = (await store.bounds(stream_id)).head
+    for seq in range(head + 1, head + events + 1):
+        await store.append(stream_id, numbered(seq, seq))
+
+
+def check(events: list[Event], first: int, last: int) -> None:
+    assert [event.seq for event in events] == list(range(first, last + 1))
+    assert [event.data for event in events] == [event.data for event in numbered(first, last)]
+
+
+async def test_a_busy_stream_becomes_chunks_and_reads_as_before(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with open_store(str(path)) as store:
+        await fill(store, 150)
+    assert counts(path) == (150 - 4 * 32, 4)
+    async with open_store(str(path)) as store:
+        for after in range(151):
+            for limit in (1, 7, 32, 1000):
+                check(await store.read("s", after=after, limit=limit), after + 1, min(150, after + limit))
+
+
+async def test_streams_side_by_side_are_packed_together(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with open_store(str(path)) as store:
+        await asyncio.gather(*(fill(store, 40, f"s{n}") for n in range(50)))
+        for n in range(50):
+            check(await store.read(f"s{n}"), 1, 40)
+    appends, chunks = counts(path)
+    assert chunks >= 50
+    assert appends <= 50 * 8
+
+
+async def test_large_appends_stay_where_they_are_between_chunks(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    given = []
+    async with open_store(str(path)) as store:
+        for n in range(300):
+            given.append(bytes([n % 256]) * (5_000 if n % 20 == 7 else 9))
+            await store.append("s", [NewEvent("t", given[-1])])
+        for after in (0, 6, 7, 8, 100, 299):
+            assert [event.data for event in await store.read("s", after=after)] == given[after:]
+        assert [event.data for n in range(0, 300, 10) for event in await store.read("s", after=n, limit=10)] == given
+    _, chunks = counts(path)
+    assert chunks >= 10
+
+
+async def test_the_time_of_each_append_is_kept(tmp_path: Path) -> None:
+    from stream.sqlite import SqliteStore, open_database  # noqa: PLC0415
+
+    ticks = iter(range(1000, 2000))
+    store = await SqliteStore.attach(await open_database(str(tmp_path / "log.db"), create=True), clock_ms=lambda: next(ticks))
+    await fill(store, 40)
+    assert [event.at for event in await store.read("s")] == list(range(1000, 1040))
+    await store.close()
+
+
+async def test_a_named_append_in_a_chunk_still_gets_its_first_answer(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with open_store(str(path)) as store:
+        await fill(store, 3)
+        first = await store.append("s", numbered(4, 5), expected_seq=3, append_id="i")
+        await fill(store, 95)
+    assert counts(path)[1] == 3
+    async with open_store(str(path)) as store:
+        assert await store.append("s", numbered(4, 5), expected_seq=3, append_id="i") == first == AppendResult(4, 5)
+        for expected, events in ((3, numbered(4, 4)), (4, numbered(5, 6)), (2, numbered(3, 4)), (3, numbered(4, 6))):
+            with pytest.raises(SeqConflict):
+                await store.append("s", events, expected_seq=expected, append_id="i")
+        with pytest.raises(SeqConflict):  # the rest of the chunk has other names, or none
+            await store.append("s", numbered(6, 6), expected_seq=5, append_id="j")
+        await store.truncate("s", through=4)
+        with pytest.raises(SeqConflict):
+            await store.append("s", numbered(4, 5), expected_seq=3, append_id="i")
+
+
+async def test_a_producers_watermark_does_not_depend_on_its_rows(tmp_path: Path) -> None:
+    async with open_store(str(tmp_path / "log.db")) as store:
+        for n in range(80):
+            await store.append("s", numbered(n + 1, n + 1), producer=Producer("p", 0, n))
+        repeat = await store.append("s", numbered(80, 80), producer=Producer("p", 0, 79))
+        assert repeat == AppendResult(80, 80, duplicate=True)
+        check(await store.read("s"), 1, 80)
+
+
+@pytest.mark.parametrize("through", [1, 31, 32, 33, 50, 64, 70, 100])
+async def test_a_floor_inside_a_chunk_hides_its_first_events(tmp_path: Path, through: int) -> None:
+    path = tmp_path / "log.db"
+    async with open_store(str(path)) as store:
+        await fill(store, 100)
+        await store.truncate("s", through=through)
+        check(await store.read("s", after=through), through + 1, 100)
+        await fill(store, 70)
+        check(await store.read("s", after=through), through + 1, 170)
+        await store.delete("s")
+        await fill(store, 70)
+        check(await store.read("s", after=170), 171, 240)
+        assert await store.bounds("s") == Bounds(170, 240, 170)
+
+
+async def test_a_damaged_append_is_not_packed_and_stays_named(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with open_store(str(path)) as store:
+        await fill(store, 20)
+        with closing(sqlite3.connect(path)) as raw, raw:
+            raw.execute("DROP TRIGGER events_never_change")
+            raw.execute("UPDATE appends SET at = at + 1 WHERE last = 5")
+        await fill(store, 100)
+        with pytest.raises(CorruptEvent, match="events 5 to 5"):
+            await store.read("s")
+        check(await store.read("s", limit=4), 1, 4)
+        check(await store.read("s", after=5), 6, 120)
+
+
+async def test_every_flipped_byte_of_a_chunk_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with open_store(str(path)) as store:
+        await fill(store, 32)
+        await store.append("other", numbered(1, 1))  # behind the packing
+        with closing(sqlite3.connect(path)) as raw, raw:
+            raw.execute("DROP TRIGGER chunks_never_change")
+            [(data,)] = raw.execute("SELECT data FROM chunks")
+        for place in range(0, len(data), 3):
+            with closing(sqlite3.connect(path)) as raw, raw:
+                raw.execute("UPDATE chunks SET data = ?", (flip(data[: place + 1]) + data[place + 1 :],))
+            with pytest.raises(CorruptEvent):
+                await store.read("s")
+
+
+async def test_two_processes_that_pack_the_same_streams_lose_nothing(tmp_path: Path) -> None:
+    url = str(tmp_path / "log.db")
+    async with open_store(url) as one, open_store(url) as two:
+
+        async def write(store: EventStore, name: str) -> None:
+            for n in range(150):
+                await store.append("s", [NewEvent(name, b"%d" % n)])
+
+        await asyncio.gather(write(one, "one"), write(two, "two"))
+        for store in (one, two):
+            events = await store.read("s")
+            assert [event.seq for event in events] == list(range(1, 301))
+            for name in ("one", "two"):
+                assert [event.data for event in events if event.type == name] == [b"%d" % n for n in range(150)]
+    assert counts(tmp_path / "log.db")[1] > 4
+
+
+async def test_random_histories_read_the_same_packed_or_not(tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    given: dict[str, list[bytes]] = {"a": [], "b": [], "c": []}
+    floors = dict.fromkeys(given, 0)
+    async with open_store(str(tmp_path / "log.db"), durability="normal") as store:
+        for _ in range(600):
+            stream_id = chance.choice("aaabc")
+            batch = [chance.randbytes(chance.choice([3, 40, 300, 700, 9000])) for _ in range(chance.choice([1, 1, 1, 1, 5]))]
+            given[stream_id] += batch
+            await store.append(stream_id, [NewEvent("t", data) for data in batch])
+            if chance.random() < 0.02:
+                floors[stream_id] = chance.randrange(floors[stream_id], len(given[stream_id]) + 1)
+                await store.truncate(stream_id, through=floors[stream_id])
+        for stream_id, wanted in given.items():
+            after = floors[stream_id]
+            while page := await store.read(stream_id, after=after, limit=chance.randrange(1, 200)):
+                assert page[0].seq == after + 1
+                assert [event.data for event in page] == wanted[after : after + len(page)]
+                after = page[-1].seq
+            assert after == len(wanted)
+
+
+async def test_a_page_of_large_events_is_bounded_in_bytes(tmp_path: Path) -> None:
+    piece = MAX_PAGE_BYTES // 4
+    async with open_store(str(tmp_path / "log.db"), durability="normal") as store, open_store("memory:") as model:
+        for filled in (store, model):
+            for n in range(11):
+                await filled.append("s", [NewEvent("t", bytes([n]) * piece)])
+            seen: list[int] = []
+            while page := await filled.read("s", after=len(seen)):
+                assert len(page) <= 4
+                seen += [event.data[0] for event in page]
+            assert seen == list(range(11))
+
+
+async def test_a_producer_that_sends_ahead_is_stored_in_order_across_batches(tmp_path: Path) -> None:
+    url = str(tmp_path / "log.db")
+    async with open_store(url) as store, open_store(url) as other:
+        sent = [asyncio.create_task(store.append("s", numbered(n, n), producer=Producer("p", 0, n))) for n in range(10)]
+        for n in range(10, 600):
+            if n % 7 == 0:  # what the store remembers of the head is out of date
+                await other.append("s", [NewEvent("other", b"")])
+            sent.append(asyncio.create_task(store.append("s", numbered(n, n), producer=Producer("p", 0, n))))
+            if n % 11 == 0:
+                await asyncio.sleep(0)
+        answers = await asyncio.gather(*sent)
+        assert sorted(answers, key=lambda answer: answer.first_seq) == answers
+        own = [event for event in await store.read("s") if event.type == "n"]
+        assert [event.data for event in own] == [b"%d" % n for n in range(600)]
