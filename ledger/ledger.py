@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import structlog
 from msgspec.structs import replace
 
+from ledger.backup import back_up, file_of
 from ledger.catchup import CatchUp
 from ledger.errors import (
     LedgerBehind,
@@ -47,6 +48,7 @@ from stream.finishing import finish_anyway
 from stream.limits import MAX_RUN_ID_BYTES, check_id
 from stream.opening import sqlite_path
 from stream.sqlite import MEMORY, Database, Durability, SqliteStore, open_database
+from stream.sqlite.statistics import store_statistics
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from projector.draft import Anomaly
     from projector.events import Action
     from stream import AppendResult, Event, EventStore
+    from stream.sqlite.statistics import StoreStatistics
 
 _LOG = structlog.get_logger("tailfold.ledger")
 
@@ -242,9 +245,21 @@ class Ledger:
             await self._mend_base(conversation, state)
         return await compact([open_runs], self.store, self.store.snapshots, conversation, pins=pins, dry_run=dry_run)
 
-    def follow(self, conversation: str, *, after: int = 0) -> AsyncIterator[Event]:
+    def follow(self, conversation: str, *, after: int = 0, incarnation: str | None = None) -> AsyncIterator[Event]:
         """The conversation's events after a position, each once, in order, and what comes; see `stream.follow`."""
-        return follow(self.store, conversation, after=after)
+        return follow(self.store, conversation, after=after, incarnation=incarnation)
+
+    async def backup(self, target: str) -> int:
+        """Copies log and ledger to the file `target` while they are in use; returns its size in bytes.
+
+        The copy is whole or absent. Raises `StoreUnusable` for a target that exists or can't be written, and where log
+        and ledger do not lie in one file; `StoreFull`, `StoreBusy`.
+        """
+        return await back_up(self, target)
+
+    async def statistics(self, *, exact: bool = False) -> StoreStatistics:
+        """What the file holds; `exact` looks at every row. Raises `StoreUnusable` where there is no file of both."""
+        return await store_statistics(file_of(self).database, exact=exact)
 
     async def catch_up(self, conversation: str) -> Caught:
         """Takes in what is new in the log of a conversation."""

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import sqlite3
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ledger.backup import known_scripts
 from ledger.errors import LedgerBehind, LedgerDamaged
 from projector import State, open_runs, settle
 from projector.folds import ending
-from stream import CorruptEvent
+from stream import CorruptEvent, StoreUnusable
+from stream.sqlite import MEMORY, SqliteStore
+from stream.sqlite.aside import aside
+from stream.sqlite.checking import check_file
+from stream.sqlite.checking_log import check_streams
+from stream.sqlite.errors import translate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -15,8 +23,11 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
     from projector import End
     from projector.draft import RunDraft
+    from stream.sqlite.aside import Connect
+    from stream.sqlite.checking import Fault
 
-_PAGE_EVENTS = 1000
+_PAGE_EVENTS: Final = 1000
+_MAX_FAULTS: Final = 1000
 
 
 class Finding(NamedTuple):
@@ -30,18 +41,48 @@ class Finding(NamedTuple):
 
 
 async def verify(ledger: Ledger, conversation: str | None = None) -> AsyncIterator[Finding]:
-    """Findings of one conversation or of all.
+    """Findings of one conversation, or of all and of the files themselves.
 
-    Gaps and damage in the log, snapshots that can't be read, runs whose committed form is not what their events say,
-    messages without their parent, events that could not be applied.
+    Damaged pages, a changed schema, lost references; gaps and damage in the log, producers and snapshots that do not
+    fit it, snapshots that can't be read; runs whose committed form is not what their events say, messages without
+    their parent, events that could not be applied.
     """
-    async for info in ledger.store.streams(prefix=conversation or ""):
-        if conversation is None or info.stream_id == conversation:
-            async for finding in _verify_one(ledger, info.stream_id):
-                yield finding
+    damaged = set()
+    for fault in await _check_files(ledger, conversation):
+        damaged.add(fault.stream_id)
+        yield Finding(fault.stream_id, fault.kind, fault.what, "restore the file from a backup")
+    try:
+        async for info in ledger.store.streams(prefix=conversation or ""):
+            if conversation is None or info.stream_id == conversation:
+                async for finding in _verify_one(ledger, info.stream_id, is_told=info.stream_id in damaged):
+                    yield finding
+    except StoreUnusable as error:  # a damaged file tells no more than that
+        if "" not in damaged:
+            yield Finding(conversation or "", "file", str(error), "restore the file from a backup")
 
 
-async def _verify_one(ledger: Ledger, conversation: str) -> AsyncIterator[Finding]:
+async def _check_files(ledger: Ledger, conversation: str | None) -> list[Fault]:
+    """What the files themselves show, of a log that is in one, without asking the program that reads them."""
+    log = ledger.store.database if isinstance(ledger.store, SqliteStore) else None
+    own = ledger.tables.database
+    paths = {database.path for database in (log, own) if database is not None and database.path != MEMORY}
+
+    def check(connect: Connect) -> list[Fault]:
+        faults: list[Fault] = []
+        for path in sorted(paths):
+            try:
+                with connect(path) as connection:
+                    if conversation is None:
+                        faults += check_file(connection, known_scripts())
+                    faults += islice(check_streams(connection, conversation), _MAX_FAULTS)
+            except sqlite3.Error as error:
+                raise translate(error, path) from error
+        return faults
+
+    return await aside(check)
+
+
+async def _verify_one(ledger: Ledger, conversation: str, *, is_told: bool) -> AsyncIterator[Finding]:
     bounds = await ledger.store.bounds(conversation)
     snapshots = await ledger.store.snapshots.list(conversation)
     for info in snapshots:
@@ -53,7 +94,8 @@ async def _verify_one(ledger: Ledger, conversation: str) -> AsyncIterator[Findin
         async for finding in _compare(ledger, conversation, bounds.floor, is_whole=bounds.floor == bounds.origin):
             yield finding
     except CorruptEvent as error:
-        yield Finding(conversation, "damaged", str(error), "restore the log from a backup")
+        if not is_told:
+            yield Finding(conversation, "damaged", str(error), "restore the log from a backup")
     except LedgerDamaged:
         pass  # found again below
     except LedgerBehind as error:

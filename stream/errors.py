@@ -27,11 +27,17 @@ class Truncated(StreamError):
 
 
 class Diverged(StreamError):
-    """The position lies beyond the head: it belongs to another history of this stream."""
+    """The position belongs to another history of this stream: beyond the head, or of another `incarnation`."""
 
-    def __init__(self, stream_id: str, after: int, head: int) -> None:
-        super().__init__(f"stream {stream_id!r} ends at {head}, there is nothing to follow after {after}: load it anew")
-        self.stream_id, self.after, self.head = stream_id, after, head
+    def __init__(self, stream_id: str, after: int, head: int, *, incarnation: str | None = None) -> None:
+        why = f"stream {stream_id!r} ends at {head}, there is nothing to follow after {after}: load it anew"
+        if incarnation is not None:
+            why = (
+                f"position {after} of stream {stream_id!r} belongs to another life of the store, {incarnation!r}: "
+                "begin again from a snapshot, or after 0"
+            )
+        super().__init__(why)
+        self.stream_id, self.after, self.head, self.incarnation = stream_id, after, head, incarnation
 
 
 class ProducerFenced(StreamError):

@@ -14,17 +14,19 @@ if TYPE_CHECKING:
     from stream.store import EventStore
 
 
-async def follow(store: EventStore, stream_id: str, *, after: int = 0) -> AsyncIterator[Event]:
+async def follow(store: EventStore, stream_id: str, *, after: int = 0, incarnation: str | None = None) -> AsyncIterator[Event]:
     """Yields every event after `after` and goes on waiting for more; stop it by leaving the loop.
 
-    Catching up and going live are the same loop over `read`, so there is no moment between them. Raises
-    `Truncated` if the position lies below the floor, also when the floor overtakes a slow reader, `Diverged` if
-    it lies beyond the head, and `StoreClosed` when the store is closed under it.
+    A position that is kept for later is kept with the `incarnation` of its store: in a store that was restored since,
+    the same number may be another event. Catching up and going live are the same loop over `read`, so there is no
+    moment between them. Raises `Truncated` if the position lies below the floor, also when the floor overtakes a slow
+    reader, `Diverged` if it lies beyond the head or belongs to another incarnation, and `StoreClosed` when the store
+    is closed under it.
     """
     check_position("after", after)
     head = (await store.bounds(stream_id)).head
-    if after > head:
-        raise Diverged(stream_id, after, head)
+    if after > head or incarnation not in (None, store.incarnation):
+        raise Diverged(stream_id, after, head, incarnation=None if incarnation == store.incarnation else incarnation)
     while True:
         events = await store.read(stream_id, after=after)
         for event in events:

@@ -143,10 +143,12 @@ def test_verify_finds_damage_and_says_what_mends_it(shell: Shell) -> None:
     shell.play()
     with closing(sqlite3.connect(shell.data)) as raw, raw:
         raw.execute("DROP TRIGGER events_never_change")
-        raw.execute("UPDATE chunks SET data = zeroblob(length(data)) WHERE pos = 3")
-    [finding] = shell.read("verify", code=1)
-    assert (finding["kind"], finding["conversation"]) == ("damaged", "c")
+        raw.execute("UPDATE appends SET data = zeroblob(length(data)) WHERE pos = 3")
+    schema, row = shell.read("verify", code=1)
+    assert (schema["kind"], schema["conversation"]) == ("schema", "")
+    assert (row["kind"], row["conversation"]) == ("damaged", "c")
     assert "backup" in shell.run("verify", code=1)
+    assert shell.read("verify", "c", code=1) == [row]
 
 
 def test_the_database_is_named_by_the_environment_too(shell: Shell) -> None:

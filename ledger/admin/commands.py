@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import anyio
 import msgspec
@@ -14,31 +13,21 @@ import structlog
 import typer
 
 from ledger.admin.demo import run_demo
+from ledger.admin.maintenance import backup, restore, stats, vacuum, verify
 from ledger.admin.output import describe_message, event_record, make_console, make_table, print_json
 from ledger.admin.play import play_recording
 from ledger.admin.recordings import RecordingError, look_through
+from ledger.admin.shell import AsJson, Conversation, Found, Settings, with_ledger
 from ledger.errors import LedgerError
-from ledger.ledger import Ledger, open_ledger
-from ledger.verification import verify as verify_ledger
 from projector import InvalidJson, present
 from projector.formats import FormatError
 from stream import StreamError
 from stream.limits import check_id
 
+if TYPE_CHECKING:
+    from ledger.ledger import Ledger
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Conversation = Annotated[str, typer.Argument(help="The conversation's id.")]
-
-
-class Found(Exception):
-    """Something wrong was found and told."""
-
-
-class Settings(NamedTuple):
-    """What the options before the command say."""
-
-    data: str
 
 
 @app.callback()
@@ -88,7 +77,7 @@ def play(
         if run.outcome != "completed":
             raise Found
 
-    _with_ledger(context, job, create=True)
+    with_ledger(context, job, create=True)
 
 
 @app.command()
@@ -122,7 +111,7 @@ def show(context: typer.Context, conversation: Conversation, *, as_json: AsJson 
         for anomaly in anomalies:
             console.print(f"event {anomaly.seq} could not be applied: {anomaly.why}", style="yellow", markup=False)
 
-    _with_ledger(context, job)
+    with_ledger(context, job)
 
 
 @app.command()
@@ -151,7 +140,7 @@ def events(
             if not follow and event.seq >= head:
                 return
 
-    _with_ledger(context, job)
+    with_ledger(context, job)
 
 
 @app.command()
@@ -175,7 +164,7 @@ def runs(
         columns = ("conversation", "run", "status", "outcome", "messages", "from", "to", "reason")
         make_console().print(make_table("Runs", columns, rows))
 
-    _with_ledger(context, job)
+    with_ledger(context, job)
 
 
 @app.command()
@@ -198,7 +187,7 @@ def recover(
         how = f"recovered by {found.recovered}" if found.recovered else f"had ended as {found.outcome} before"
         make_console().print(f"run {found.run_id}: {found.status}, {how}, {found.messages} messages committed", markup=False)
 
-    _with_ledger(context, job)
+    with_ledger(context, job)
 
 
 @app.command()
@@ -225,35 +214,11 @@ def compact(
             else f"{done.floor - done.floor_before} events {verb}: the log keeps none, its numbers go on at {done.head + 1}"
         )
 
-    _with_ledger(context, job)
+    with_ledger(context, job)
 
 
-@app.command()
-def verify(
-    context: typer.Context,
-    conversation: Annotated[str | None, typer.Argument(help="Only this conversation.")] = None,
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """Check log, snapshots and transcript against each other."""
-    if conversation is not None:
-        check_id("conversation id", conversation)
-
-    async def job(ledger: Ledger) -> None:
-        if conversation is not None:
-            await ledger.open_runs(conversation)  # says so if there is no such conversation
-        found = [finding async for finding in verify_ledger(ledger, conversation)]
-        if as_json:
-            print_json([finding._asdict() for finding in found])
-        elif found:
-            rows = [("note" if f.is_note else "wrong", f.conversation, f.kind, f.what, f.mend) for f in found]
-            make_console().print(make_table("Findings", ("", "conversation", "kind", "what", "mended by"), rows))
-        else:
-            make_console().print("everything is as it should be")
-        if any(not finding.is_note for finding in found):
-            raise Found
-
-    _with_ledger(context, job)
+for keeping in (verify, stats, backup, restore, vacuum):
+    app.command()(keeping)
 
 
 def run_app() -> int:
@@ -274,11 +239,3 @@ def run_app() -> int:
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else 2
     return 0
-
-
-def _with_ledger(context: typer.Context, job: Callable[[Ledger], Awaitable[Any]], *, create: bool = False) -> None:
-    async def main() -> None:
-        async with open_ledger(context.obj.data, create=create) as ledger:
-            await job(ledger)
-
-    anyio.run(main)

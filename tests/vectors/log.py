@@ -130,7 +130,7 @@ class _WaitingError(Exception):
 
 class _StopsAtTheHead:
     def __init__(self, store: Store) -> None:
-        self.bounds, self.read = store.bounds, store.read
+        self.bounds, self.read, self.incarnation = store.bounds, store.read, store.incarnation
 
     async def wait(self, stream_id: str, *, after: int) -> None:
         raise _WaitingError(stream_id, after)

@@ -1,0 +1,61 @@
+"""Long work on a file of its own accord: in a thread, on connections of its own, beside the writer and the readers."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import anyio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+T = TypeVar("T")
+
+_BUSY_LIMIT_S: Final = 30.0
+_INTERRUPT_INTERVAL_S: Final = 0.02
+
+
+class Connect:
+    """Opens connections for work in a thread: `with connect(path) as connection`."""
+
+    def __init__(self) -> None:
+        self._open: list[sqlite3.Connection] = []
+
+    def __call__(self, path: str) -> AbstractContextManager[sqlite3.Connection]:
+        """A connection in autocommit, closed at the end of the block."""
+        return self._connect(path)
+
+    @contextmanager
+    def _connect(self, path: str) -> Iterator[sqlite3.Connection]:
+        connection = sqlite3.connect(path, isolation_level=None, timeout=_BUSY_LIMIT_S, check_same_thread=False)
+        self._open.append(connection)
+        try:
+            yield connection
+        finally:
+            self._open.remove(connection)
+            connection.close()
+
+    def interrupt(self) -> None:
+        """Ends the statements that run; called from another thread."""
+        for connection in list(self._open):
+            with suppress(sqlite3.ProgrammingError):  # closed meanwhile
+                connection.interrupt()
+
+
+async def aside(work: Callable[[Connect], T]) -> T:
+    """Runs `work(connect)` in a thread. A cancelled caller interrupts its statement and waits until it has cleaned up."""
+    connect = Connect()
+    task = asyncio.ensure_future(asyncio.to_thread(work, connect))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with anyio.CancelScope(shield=True):
+            while not task.done():  # again and again: an interrupt between two statements hits none
+                connect.interrupt()
+                await asyncio.wait([task], timeout=_INTERRUPT_INTERVAL_S)
+        if not task.cancelled():
+            task.exception()  # nobody is left to be told
+        raise

@@ -1,0 +1,177 @@
+"""Copies of a whole file at rest, and stores made of them again."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import sqlite3
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from stream.errors import StoreFull, StoreUnusable, StreamError
+from stream.sqlite.aside import Connect, aside
+from stream.sqlite.checking import check_file
+from stream.sqlite.checking_log import check_snapshots, check_streams
+from stream.sqlite.errors import translate
+from stream.sqlite.migrations import APPLICATION_ID
+from stream.sqlite.placing import SIDES, place, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from stream.sqlite.database import Row
+
+_TOTALS: Final = "SELECT count(*), coalesce(sum(head), 0), coalesce(sum(floor), 0) FROM streams"
+_MAX_TOLD: Final = 3
+_SYNC_BYTES: Final = 1024 * 1024
+_SYNC_STEPS: Final = 100
+_NO_ROOM: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
+
+
+async def back_up(path: str, target: str) -> int:
+    """Writes a consistent copy of the file at `path` to `target` while others write; returns its size in bytes.
+
+    The copy holds what one moment held, without freed pages, in one file and under the same incarnation. It is
+    synced and read back before it gets its name, so `target` is whole or absent. Raises `StoreUnusable` for a
+    target that exists or can't be written and for a damaged store, `StoreFull`, and `StoreBusy`.
+    """
+    # VACUUM INTO reads one snapshot and can be interrupted. SQLite's online backup begins again whenever somebody
+    # else has written, unless it copies in one step that nothing can stop.
+    return await aside(lambda connect: _back_up(connect, path, target))
+
+
+async def restore(backup: str, target: str, known: Mapping[str, Sequence[str]]) -> str:
+    """Makes a store at `target` of a backup, which stays untouched; returns the incarnation minted for it.
+
+    `known` holds the scripts of every component; an older backup is restored as it is and migrated when it is
+    opened. All of the copy is checked before it gets its name. Raises `StoreUnusable` for a backup that is damaged,
+    newer or none, and for a target that is taken; `StoreFull`, `StoreBusy`.
+    """
+    return await aside(lambda connect: _restore(connect, backup, target, known))
+
+
+def _back_up(connect: Connect, path: str, target: str) -> int:
+    with place(target, mode=Path(path).stat().st_mode & 0o777) as partial:
+        try:
+            with connect(path) as source, _syncing(source, partial):
+                before = _totals(source)
+                source.execute("VACUUM INTO ?", (partial,))
+                after = _totals(source)
+            with connect(partial) as copy:
+                _check_copy(copy, path, before, after)
+        except sqlite3.Error as error:
+            raise _told(error, path, target) from error
+        return Path(partial).stat().st_size
+
+
+@contextmanager
+def _syncing(source: sqlite3.Connection, partial: str) -> Iterator[None]:
+    """Syncs the copy piece by piece: all of it at once would hold up the commits of others on the same disk."""
+    descriptor = os.open(partial, os.O_RDWR)
+    synced_bytes = 0
+
+    def sync() -> None:
+        nonlocal synced_bytes
+        size_bytes = os.fstat(descriptor).st_size
+        if size_bytes > synced_bytes + _SYNC_BYTES:
+            os.fdatasync(descriptor)
+            synced_bytes = size_bytes
+
+    source.set_progress_handler(sync, _SYNC_STEPS)
+    try:
+        yield
+    finally:
+        source.set_progress_handler(None, 0)
+        os.close(descriptor)
+
+
+def _totals(connection: sqlite3.Connection) -> Row:
+    has_log = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'streams'").fetchone()
+    return tuple(connection.execute(_TOTALS).fetchone()) if has_log else ()
+
+
+def _check_copy(copy: sqlite3.Connection, path: str, before: Row, after: Row) -> None:
+    """Heads and floors only rise, so those of the copy lie between what was there before and after."""
+    problems = [what for (what,) in copy.execute("PRAGMA quick_check(1)") if what != "ok"]
+    held = _totals(copy)
+    if problems or not all(low <= here <= high for low, here, high in zip(before, held, after, strict=True)):
+        why = problems[0] if problems else f"it holds {held}, the store {before} to {after}"
+        raise StoreUnusable(path, f"its copy does not read back ({why}): run `tailfold verify`")
+
+
+def _told(error: sqlite3.Error, path: str, target: str) -> StreamError:
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    if code in _NO_ROOM:
+        return StoreFull(f"{target}: there is no room left for it, nothing was made: make room or name another place")
+    return translate(error, path)
+
+
+def _restore(connect: Connect, backup: str, target: str, known: Mapping[str, Sequence[str]]) -> str:
+    _check_backup(backup)
+    incarnation = secrets.token_hex(16)
+    with place(target, mode=Path(backup).stat().st_mode & 0o777) as partial:
+        _copy(backup, partial)
+        try:
+            with connect(partial) as copy:
+                _check_restored(copy, backup, known)
+                copy.execute("PRAGMA journal_mode = DELETE")  # all in this file when the statement below returns
+                copy.execute("PRAGMA synchronous = FULL")
+                copy.execute("UPDATE store SET incarnation = ?", (incarnation,))
+        except sqlite3.Error as error:
+            raise _told(error, backup, target) from error
+    return incarnation
+
+
+def _check_backup(backup: str) -> None:
+    """A store that is open, or was not closed, has a part of its events beside the file."""
+    if not backup or "\0" in backup:
+        raise StoreUnusable(repr(backup), "this is no path of a file: name a backup")
+    path = Path(backup)
+    try:
+        if not path.exists():
+            raise StoreUnusable(backup, "there is no such file: name a backup")
+        if not path.is_file():
+            raise StoreUnusable(backup, "this is no file: name a backup")
+        if not path.stat().st_size:
+            raise StoreUnusable(backup, "the file is empty: name a backup")
+        if any(Path(f"{backup}{side}").exists() for side in SIDES):
+            raise StoreUnusable(
+                backup, f"this store is in use or was not closed: copy it with `tailfold --data {backup} backup TARGET`"
+            )
+    except OSError as error:
+        raise _unreadable(error, backup) from error
+
+
+def _copy(backup: str, partial: str) -> None:
+    try:
+        source = Path(backup).open("rb")  # noqa: SIM115 - closed below; a failure to read is not one to write
+    except OSError as error:
+        raise _unreadable(error, backup) from error
+    with source, Path(partial).open("r+b") as copy:
+        try:
+            shutil.copyfileobj(source, copy, 1024 * 1024)
+        except OSError as error:
+            raise refusal(error, partial.removesuffix(".partial")) from error
+
+
+def _check_restored(copy: sqlite3.Connection, backup: str, known: Mapping[str, Sequence[str]]) -> None:
+    if copy.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
+        raise StoreUnusable(backup, "this is no backup of a Tailfold database: name another file")
+    for component, version in copy.execute("SELECT name, version FROM components").fetchall():
+        if version > len(known.get(component, ())):
+            raise StoreUnusable(
+                backup, f"its {component} tables have version {version}, which this Tailfold does not know: upgrade Tailfold"
+            )
+    faults = [*check_file(copy, known)]
+    if not faults:  # rows of a broken file tell nothing new
+        faults = [*islice(check_streams(copy), _MAX_TOLD + 1), *islice(check_snapshots(copy), _MAX_TOLD + 1)]
+    if faults:
+        told = "; ".join(fault.what for fault in faults[:_MAX_TOLD]) + ("; and more" if len(faults) > _MAX_TOLD else "")
+        raise StoreUnusable(backup, f"it is damaged ({told}): nothing was made, restore another backup")
+
+
+def _unreadable(error: OSError, backup: str) -> StoreUnusable:
+    return StoreUnusable(backup, f"the file can't be read ({error.strerror}): give this user access to it")

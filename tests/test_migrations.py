@@ -1,0 +1,289 @@
+"""A file of an older version is copied, then brought up to date: whole or not at all, once, with all that it held."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from ledger import open_ledger
+from ledger.backup import known_scripts
+from ledger.verification import verify
+from stream import AppendResult, Bounds, NewEvent, Producer, ProducerFenced, SeqConflict, StoreUnusable, Truncated, open_store
+from stream.sqlite import Database, open_database
+from stream.sqlite.backup import restore
+from tests.talk import conversation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+pytestmark = pytest.mark.anyio
+
+VERSION_1: Final = Path(__file__).parent / "fixtures" / "version_1.db.gz"
+OLD_INCARNATION: Final = "9b15cd548301805ced2d40845e4b0ece"
+ONE: Final = "CREATE TABLE things (name TEXT) STRICT;"
+TWO: Final = "ALTER TABLE things ADD COLUMN size INTEGER;\nUPDATE things SET size = length(name);"
+THREE: Final = "CREATE TABLE boxes (size INTEGER) STRICT;\nINSERT INTO boxes SELECT size FROM things;"
+FAILING: Final = "UPDATE things SET name = 'half done';\nINSERT INTO nowhere VALUES (1);"
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    path = tmp_path / "chat.db"
+    path.write_bytes(gzip.decompress(VERSION_1.read_bytes()))
+    return path
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def rows(path: Path, text: str) -> list[Any]:
+    with closing(sqlite3.connect(path)) as raw:
+        return raw.execute(text).fetchall()
+
+
+async def test_all_that_an_old_log_held_is_there(old: Path) -> None:
+    async with open_store(str(old)) as store:
+        assert store.incarnation == OLD_INCARNATION
+        infos = {info.stream_id: (info.floor, info.head, info.origin) async for info in store.streams()}
+        assert infos == {
+            "whole": (0, 24, 0), "named": (0, 1, 0), "produced": (0, 4, 0), "truncated": (8, 18, 0),
+            "deleted": (5, 5, 5), "talk": (12, 16, 0), "raw": (0, 43, 0),
+        }  # fmt: skip
+        assert [event.data for event in await store.read("whole")] == [b"%d" % n for n in range(1, 25)]
+        assert [event.seq for event in await store.read("whole", after=7, limit=4)] == [8, 9, 10, 11]
+        assert [event.data for event in await store.read("truncated", after=8)] == [b"%d" % n for n in range(9, 19)]
+        with pytest.raises(Truncated):
+            await store.read("truncated", after=7)
+        assert [(event.type, event.data) for event in await store.read("raw")] == [(e.type, e.data) for e in conversation()]
+        assert (await store.read("whole"))[0].at == 1795841964230
+        for last_seq in (9, 15):
+            assert last_seq in [info.last_seq for info in await store.snapshots.list("truncated") if info.readable]
+        newest = await store.snapshots.load("truncated", "p")
+        assert newest is not None
+        assert (newest.last_seq, newest.state) == (15, b"state 15")
+
+
+async def test_writers_go_on_in_an_old_log_where_they_were(old: Path) -> None:
+    async with open_store(str(old)) as store:
+        assert await store.append("named", [NewEvent("t", b"a")], expected_seq=0, append_id="i") == AppendResult(1, 1)
+        with pytest.raises(SeqConflict):
+            await store.append("named", [NewEvent("t", b"b")], expected_seq=0, append_id="i")
+        assert await store.producer("produced", "p") == Producer("p", 2, 2)
+        repeated = await store.append("produced", [NewEvent("t", b"p2")], producer=Producer("p", 2, 2))
+        assert repeated == AppendResult(3, 3, duplicate=True)
+        with pytest.raises(ProducerFenced):
+            await store.append("produced", [NewEvent("t", b"x")], producer=Producer("p", 1, 0))
+        assert await store.append("produced", [NewEvent("t", b"p3")], producer=Producer("p", 2, 3)) == AppendResult(5, 5)
+        assert await store.append("deleted", [NewEvent("t", b"new")], producer=Producer("d", 0, 1)) == AppendResult(6, 6)
+        assert await store.bounds("deleted") == Bounds(5, 6, 5)
+
+
+async def test_an_old_ledger_goes_on_with_its_transcript_and_its_open_run(old: Path) -> None:
+    async with open_ledger(str(old)) as ledger:
+        assert [(message.role, message.text) for message in await ledger.transcript("talk")] == [
+            ("user", "Hello?"),
+            ("assistant", "Hello."),
+        ]
+        [left] = await ledger.open_runs("talk")
+        assert (left.run_id, left.messages[0].text) == ("open-run", "half a sen")
+        # What was truncated before a ledger had read it was a hole in version 1, too.
+        found = [finding async for finding in verify(ledger) if not finding.is_note]
+        assert [(finding.conversation, finding.kind) for finding in found] == [("truncated", "hole")]
+        assert (await ledger.recover("talk", "open-run", "commit")).recovered == "commit"
+        assert [message.text for message in await ledger.transcript("talk")] == ["Hello?", "Hello.", "half a sen"]
+        async with ledger.run("talk") as run:
+            await run.text("new")
+        assert not [finding async for finding in verify(ledger, "talk")]
+
+
+async def test_the_old_file_is_kept_beside_the_new_one(old: Path, tmp_path: Path) -> None:
+    async with open_store(str(old)) as store:
+        await store.append("whole", [NewEvent("n", b"25")])
+    kept = tmp_path / "chat.db.stream-v1-backup"
+    assert names(tmp_path) == {"chat.db", kept.name}
+    assert rows(kept, "SELECT version FROM components WHERE name = 'stream'") == [(1,)]
+    assert rows(kept, "SELECT head FROM streams WHERE name = 'whole'") == [(24,)]
+    await restore(str(kept), str(tmp_path / "again.db"), known_scripts())
+    async with open_store(str(tmp_path / "again.db")) as store:
+        assert (await store.bounds("whole")).head == 24
+
+
+async def test_a_migrated_file_has_the_schema_of_a_new_one(old: Path, tmp_path: Path) -> None:
+    async with open_ledger(str(old)), open_ledger(str(tmp_path / "new.db")):
+        pass
+    schema = "SELECT type, name, sql FROM sqlite_schema ORDER BY type, name"
+    assert rows(old, schema) == rows(tmp_path / "new.db", schema)
+
+
+OPENING: Final = """
+import asyncio, sys
+from ledger import open_ledger
+from stream import NewEvent
+
+async def main():
+    print("ready", flush=True)
+    sys.stdin.readline()
+    async with open_ledger(sys.argv[1]) as ledger:
+        result = await ledger.store.append("whole", [NewEvent("n", b"new")])
+        print(result.last_seq, len(await ledger.transcript("talk")))
+
+asyncio.run(main())
+"""
+
+
+async def test_four_processes_open_an_old_file_at_once_and_one_of_them_migrates_it(old: Path, tmp_path: Path) -> None:
+    children = [
+        subprocess.Popen([sys.executable, "-c", OPENING, str(old)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    for child in children:
+        assert child.stdout is not None
+        child.stdout.readline()
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
+    told = [child.communicate(timeout=60)[0].splitlines() for child in children]
+    assert [child.returncode for child in children] == [0, 0, 0, 0]
+    assert sum("stream.migrated" in line for lines in told for line in lines) == 1
+    assert sorted(lines[-1].split() for lines in told) == [["25", "2"], ["26", "2"], ["27", "2"], ["28", "2"]]
+    assert names(tmp_path) == {"chat.db", "chat.db.stream-v1-backup"}
+
+
+async def install(path: Path, *scripts: str) -> None:
+    database = await open_database(str(path), create=True)
+    try:
+        await database.install("things", scripts)
+    finally:
+        await database.close()
+
+
+async def filled(path: Path, *names_: str) -> None:
+    await install(path, ONE)
+    with closing(sqlite3.connect(path)) as raw, raw:
+        raw.executemany("INSERT INTO things VALUES (?)", [(name,) for name in names_])
+
+
+@pytest.mark.parametrize("steps", [[1, 2, 3], [1, 3], [3]])
+async def test_scripts_are_applied_in_order_and_once(tmp_path: Path, steps: Sequence[int]) -> None:
+    path = tmp_path / "x.db"
+    for step in steps:
+        for _ in range(2):
+            await install(path, *[ONE, TWO, THREE][:step])
+        if step == 1:
+            await filled(path, "a", "bcd")
+    assert rows(path, "SELECT version FROM components") == [(3,)]
+    assert rows(path, "SELECT size FROM boxes") == ([(1,), (3,)] if 1 in steps else [])
+
+
+async def test_a_file_without_data_is_not_copied_and_one_with_data_is_at_each_step(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    await install(path, ONE)
+    await install(path, ONE, TWO)
+    assert names(tmp_path) == {"x.db"}
+    with closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute("INSERT INTO things VALUES ('a', 1)")
+    (tmp_path / "x.db.things-v2-backup").write_bytes(b"an earlier one")
+    await install(path, ONE, TWO, THREE)
+    await install(path, ONE, TWO, THREE)
+    assert names(tmp_path) == {"x.db", "x.db.things-v2-backup", "x.db.things-v2-backup.2"}
+    assert (tmp_path / "x.db.things-v2-backup").read_bytes() == b"an earlier one"
+    assert rows(tmp_path / "x.db.things-v2-backup.2", "SELECT * FROM things") == [("a", 1)]
+
+
+async def test_a_script_that_fails_leaves_the_old_file_and_no_copies(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    await filled(path, "a")
+    for _ in range(2):
+        with pytest.raises(sqlite3.OperationalError, match="nowhere"):
+            await install(path, ONE, FAILING)
+        assert rows(path, "SELECT name FROM things") == [("a",)]
+        assert rows(path, "SELECT version FROM components") == [(1,)]
+        assert names(tmp_path) == {"x.db"}
+    await install(path, ONE, TWO)
+    assert rows(path, "SELECT * FROM things") == [("a", 1)]
+
+
+async def test_an_older_program_is_refused_by_a_newer_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    await install(path, ONE, TWO)
+    before = path.read_bytes()
+    with pytest.raises(StoreUnusable, match="version 2, this Tailfold knows 1: upgrade"):
+        await install(path, ONE)
+    assert path.read_bytes() == before
+
+
+async def test_no_room_for_the_copy_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    await filled(path, "a")
+    (tmp_path / "x.db.things-v1-backup.partial").mkdir()  # no file can be made there
+    with pytest.raises(StoreUnusable, match=r"x\.db\.things-v1-backup: the file can't be written"):
+        await install(path, ONE, TWO)
+    assert rows(path, "SELECT name FROM things") == [("a",)]
+    (tmp_path / "x.db.things-v1-backup.partial").rmdir()
+    await install(path, ONE, TWO)
+
+
+DYING: Final = """
+import asyncio, os, signal, sys
+from stream.sqlite import open_database
+from stream.sqlite.migrations import migrate
+
+async def main():
+    database = await open_database(sys.argv[1], create=False)
+    scripts, statements = sys.argv[3:], int(sys.argv[2])
+
+    def dying(sql):
+        async def run(text, parameters=()):
+            nonlocal statements
+            if text.startswith(("ALTER", "UPDATE", "CREATE TABLE boxes", "INSERT INTO", "DELETE")):
+                statements -= 1
+                if statements < 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return await sql(text, parameters)
+        return run
+
+    await database.transact(lambda sql: migrate(dying(sql), sys.argv[1], "things", scripts))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("statements", range(7))
+async def test_a_migration_that_is_killed_is_whole_or_absent_and_done_by_the_next_opening(
+    tmp_path: Path, statements: int
+) -> None:
+    path = tmp_path / "x.db"
+    await filled(path, "a", "bcd")
+    command = [sys.executable, "-c", DYING, str(path), str(statements), ONE, TWO, THREE]
+    assert subprocess.run(command, check=False, timeout=60).returncode == -signal.SIGKILL
+    version = 3 if statements == 6 else 1
+    assert rows(path, "SELECT version FROM components") == [(version,)]
+    assert rows(path, "SELECT name FROM things") == [("a",), ("bcd",)]
+    assert rows(tmp_path / "x.db.things-v1-backup", "SELECT name FROM things") == [("a",), ("bcd",)]
+    await install(path, ONE, TWO, THREE)
+    assert rows(path, "SELECT size FROM boxes") == [(1,), (3,)]
+
+
+async def test_many_connections_of_one_process_migrate_once(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    await filled(path, "a")
+    databases: list[Database] = await asyncio.gather(*(open_database(str(path), create=False) for _ in range(4)))
+    try:
+        await asyncio.gather(*(database.install("things", [ONE, TWO, THREE]) for database in databases))
+    finally:
+        for database in databases:
+            await database.close()
+    assert rows(path, "SELECT size FROM boxes") == [(1,)]
+    assert names(tmp_path) == {"x.db", "x.db.things-v1-backup"}
