@@ -1,4 +1,4 @@
-"""A stream of another store is taken in as a whole, or not at all (DESIGN §2, `adopt`)."""
+"""Cases of `adopt`: a stream of another store is taken in as a whole, or not at all (DESIGN §2)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stream import Bounds, Event, InvalidEvent, InvalidId, NewEvent, Producer, SeqConflict
+from stream.testing.case import case
 
 if TYPE_CHECKING:
-    from tests.backends import Backend, Store
-
-pytestmark = pytest.mark.anyio
+    from stream import EventStore
+    from stream.testing.backend import Backend
 
 
 def made(first: int, last: int, *, at: int = 7) -> list[Event]:
     return [Event("elsewhere", seq, "t", str(seq).encode() * 3, at + seq // 700) for seq in range(first, last + 1)]
 
 
-async def test_a_long_stream_keeps_numbers_times_floor_and_goes_on(store: Store, backend: Backend) -> None:
+@case(2)
+async def a_long_stream_keeps_numbers_times_floor_and_goes_on(store: EventStore, backend: Backend) -> None:
     await store.adopt("s", made(6, 3000), floor=5, origin=2, producers=[Producer("p", 3, 9)])
     store = await backend.reopen(store)
     assert await store.bounds("s") == Bounds(5, 3000, 2)
@@ -28,19 +29,22 @@ async def test_a_long_stream_keeps_numbers_times_floor_and_goes_on(store: Store,
     assert (await store.append("s", [NewEvent("t", b"")], producer=Producer("p", 3, 9))).duplicate
 
 
-async def test_a_stream_that_is_gone_altogether_keeps_its_numbers(store: Store) -> None:
+@case(2)
+async def a_stream_that_is_gone_altogether_keeps_its_numbers(store: EventStore) -> None:
     await store.adopt("s", [], floor=5, origin=5)
     assert (await store.append("s", [NewEvent("t", b"")])).first_seq == 6
 
 
-async def test_a_known_stream_is_left_as_it_is(store: Store) -> None:
+@case(2)
+async def a_known_stream_is_left_as_it_is(store: EventStore) -> None:
     await store.append("s", [NewEvent("t", b"mine")])
     with pytest.raises(SeqConflict):
         await store.adopt("s", made(1, 3))
     assert [event.data for event in await store.read("s")] == [b"mine"]
 
 
-async def test_what_is_wrong_is_refused_and_leaves_no_trace(store: Store) -> None:
+@case(2)
+async def what_is_wrong_is_refused_and_leaves_no_trace(store: EventStore) -> None:
     with pytest.raises(InvalidEvent) as gap:
         await store.adopt("s", [*made(1, 3), *made(5, 6)])
     assert gap.value.index == 3
@@ -57,7 +61,8 @@ async def test_what_is_wrong_is_refused_and_leaves_no_trace(store: Store) -> Non
     assert await store.bounds("s") == Bounds(0, 0)
 
 
-async def test_an_adopted_stream_wakes_its_followers_writer_and_all(store: Store) -> None:
+@case(2)
+async def an_adopted_stream_wakes_its_followers_writer_and_all(store: EventStore) -> None:
     with pytest.raises(SeqConflict):
         await store.append("s", [NewEvent("t", b"")], expected_seq=4)  # the writer now knows the stream, at 0
     await store.adopt("s", made(1, 4))

@@ -1,4 +1,4 @@
-"""What a store is given: odd ids, limits, nasty payloads, a clock that runs backwards, callers that change things (law 14)."""
+"""Cases of odd ids, limits, nasty payloads, a clock that runs backwards, callers that change things (law 14)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import pytest
 
 from stream import AppendResult, Bounds, InvalidEvent, InvalidId, NewEvent, Producer, Snapshot
 from stream.limits import MAX_APPEND_BYTES, MAX_EVENT_BYTES
+from stream.testing.case import case
 
 if TYPE_CHECKING:
-    from tests.backends import Backend, Store
+    from stream import EventStore
+    from stream.testing.backend import Backend
 
-pytestmark = pytest.mark.anyio
 
 GOOD_IDS = ["a", "é" * 128, "x" * 256, " ", "../..", "';--", "\x01", "\u2028", "👨‍👩‍👧", "%_?*", "\ufeff", "SELECT 1", "日本"]
 ODD_IDS = ["", "a\0b", "\0", "x" * 257, "é" * 129, "x" * 10_000, "\ud800", "a\udfff", "\ud83d", 7, None, b"a"]
 
 
-@pytest.mark.parametrize("stream_id", GOOD_IDS)
-async def test_any_text_of_256_bytes_is_an_id(backend: Backend, store: Store, stream_id: str) -> None:
+@case(14, each={"stream_id": GOOD_IDS})
+async def any_text_of_256_bytes_is_an_id(backend: Backend, store: EventStore, stream_id: str) -> None:
     assert await store.append(stream_id, [NewEvent("t", b"x")], producer=Producer(stream_id, 0, 0)) == AppendResult(1, 1)
     await store.append(stream_id, [NewEvent("t", b"y")], expected_seq=1, append_id=stream_id)
     await store.snapshots.save(Snapshot(stream_id, stream_id, 1, 1, 0, b"state"))
@@ -33,8 +34,8 @@ async def test_any_text_of_256_bytes_is_an_id(backend: Backend, store: Store, st
     assert await store.bounds(stream_id) == Bounds(2, 2, origin=2)
 
 
-@pytest.mark.parametrize("odd", ODD_IDS, ids=lambda odd: ascii(odd)[:20])
-async def test_an_odd_id_is_refused_everywhere_with_a_short_message(store: Store, odd: str) -> None:
+@case(14, each={"odd": ODD_IDS})
+async def an_odd_id_is_refused_everywhere_with_a_short_message(store: EventStore, odd: str) -> None:
     await store.append("s", [NewEvent("t", b"x")])
     event = [NewEvent("t", b"y")]
     for call in (
@@ -64,22 +65,23 @@ async def test_an_odd_id_is_refused_everywhere_with_a_short_message(store: Store
     assert [info.stream_id async for info in store.streams()] == ["s"]
 
 
-@pytest.mark.parametrize("kind", ["", "a\0b", "x" * 65, "é" * 33, "\ud800", 7, None], ids=lambda kind: ascii(kind)[:20])
-async def test_an_odd_type_is_refused_by_its_index_and_nothing_is_stored(store: Store, kind: str) -> None:
+@case(14, each={"kind": ["", "a\0b", "x" * 65, "é" * 33, "\ud800", 7, None]})
+async def an_odd_type_is_refused_by_its_index_and_nothing_is_stored(store: EventStore, kind: str) -> None:
     with pytest.raises(InvalidEvent) as refused:
         await store.append("s", [NewEvent("t", b"x"), NewEvent(kind, b"y"), NewEvent("", b"z")])
     assert refused.value.index == 1
     assert await store.bounds("s") == Bounds(0, 0)
 
 
-@pytest.mark.parametrize("data", [bytearray(b"x"), memoryview(b"x"), "x", None, 1], ids=lambda data: type(data).__name__)
-async def test_data_that_can_change_is_refused(store: Store, data: bytes) -> None:
+@case(14, each={"data": [bytearray(b"x"), memoryview(b"x"), "x", None, 1]})
+async def data_that_can_change_is_refused(store: EventStore, data: bytes) -> None:
     with pytest.raises(InvalidEvent, match="not bytes") as refused:
         await store.append("s", [NewEvent("t", data)])
     assert refused.value.index == 0
 
 
-async def test_what_is_too_large_is_refused_whole(store: Store) -> None:
+@case(14, needs={"large"})
+async def what_is_too_large_is_refused_whole(store: EventStore) -> None:
     half = NewEvent("t", bytes(MAX_APPEND_BYTES // 2))
     with pytest.raises(InvalidEvent) as refused:
         await store.append("s", [half, half, NewEvent("t", b"x")])
@@ -89,8 +91,8 @@ async def test_what_is_too_large_is_refused_whole(store: Store) -> None:
     assert await store.bounds("s") == Bounds(0, 0)
 
 
-@pytest.mark.slow
-async def test_the_largest_event_comes_back_exactly(store: Store) -> None:
+@case(14, needs={"large"})
+async def the_largest_event_comes_back_exactly(store: EventStore) -> None:
     data = random.Random(1).randbytes(1 << 20) * (MAX_EVENT_BYTES >> 20)
     await store.append("s", [NewEvent("t" * 64, data)])
     [event] = await store.read("s")
@@ -116,7 +118,9 @@ NASTY = [
 ]
 
 
-async def test_nasty_payloads_come_back_byte_for_byte(backend: Backend, store: Store) -> None:
+@case(14, needs={"large"})
+async def nasty_payloads_come_back_byte_for_byte(backend: Backend, store: EventStore) -> None:
+    """Known fault K43."""
     for data in NASTY:
         await store.append("one by one", [NewEvent("t", data)])
     await store.append("at once", [NewEvent("t", data) for data in NASTY])
@@ -125,7 +129,8 @@ async def test_nasty_payloads_come_back_byte_for_byte(backend: Backend, store: S
         assert [event.data for event in await store.read(stream_id)] == NASTY
 
 
-async def test_random_bytes_come_back_byte_for_byte(store: Store) -> None:
+@case(14)
+async def random_bytes_come_back_byte_for_byte(store: EventStore) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -135,7 +140,9 @@ async def test_random_bytes_come_back_byte_for_byte(store: Store) -> None:
     assert [event.data for event in await store.read("s")] == [data for batch in given for data in batch]
 
 
-async def test_order_is_by_number_when_the_clock_runs_backwards(backend: Backend) -> None:
+@case(5)
+async def order_is_by_number_when_the_clock_runs_backwards(backend: Backend) -> None:
+    """Known faults K21, K64."""
     ticks = iter([3_600_000 * hour for hour in (5, 4, 9, 1, 1, 7)])
     store = await backend.open(clock_ms=lambda: next(ticks))
     for n in range(6):
@@ -146,7 +153,9 @@ async def test_order_is_by_number_when_the_clock_runs_backwards(backend: Backend
     assert [event.at // 3_600_000 for event in events] == [5, 4, 9, 1, 1, 7]
 
 
-async def test_nothing_a_caller_changes_reaches_the_store(store: Store) -> None:
+@case(14)
+async def nothing_a_caller_changes_reaches_the_store(store: EventStore) -> None:
+    """Known fault K13."""
     given = [NewEvent("t", b"a"), NewEvent("t", b"b")]
     await store.append("s", given)
     given[0] = NewEvent("t", b"changed")

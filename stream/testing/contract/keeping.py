@@ -1,4 +1,4 @@
-"""The contract of letting go and keeping: `truncate`, `delete`, snapshots (laws 2, 5, 6 and 7)."""
+"""Cases of letting go and keeping: `truncate`, `delete`, snapshots (laws 2, 5, 6 and 7)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ from stream import (
     Truncated,
     retain,
 )
+from stream.testing.case import case
 
 if TYPE_CHECKING:
-    from tests.backends import Backend, Store
-
-pytestmark = pytest.mark.anyio
+    from stream import EventStore
+    from stream.testing.backend import Backend
 
 
 def snapshot(last_seq: int, state: str = "", *, projector: str = "p", stream_id: str = "s") -> Snapshot:
     return Snapshot(stream_id, projector, 1, last_seq, 0, (state or f"state {last_seq}").encode())
 
 
-@pytest.fixture
-async def store(backend: Backend) -> Store:
+async def ten(backend: Backend) -> EventStore:
     """A store with ten events in stream `s`, three appends."""
     opened = await backend.open()
     for texts in ("abcd", "efg", "hij"):
@@ -39,19 +38,23 @@ async def store(backend: Backend) -> Store:
     return opened
 
 
-async def test_truncation_raises_the_floor_and_not_the_head(store: Store) -> None:
+@case(2, 6, begin=ten)
+async def truncation_raises_the_floor_and_not_the_head(store: EventStore) -> None:
     for through in range(11):
         assert await store.truncate("s", through=through) == Bounds(through, 10)
         assert [event.seq for event in await store.read("s", after=through)] == list(range(through + 1, 11))
 
 
-async def test_truncation_never_lowers_the_floor(store: Store) -> None:
+@case(2, 6, begin=ten)
+async def truncation_never_lowers_the_floor(store: EventStore) -> None:
     await store.truncate("s", through=6)
     for through in (0, 2, 6):
         assert await store.truncate("s", through=through) == Bounds(6, 10)
 
 
-async def test_truncation_never_lowers_the_head(backend: Backend, store: Store) -> None:
+@case(2, 6, begin=ten)
+async def truncation_never_lowers_the_head(backend: Backend, store: EventStore) -> None:
+    """Known fault K1."""
     await store.truncate("s", through=10)
     store = await backend.reopen(store)
     assert await store.bounds("s") == Bounds(10, 10)
@@ -61,7 +64,9 @@ async def test_truncation_never_lowers_the_head(backend: Backend, store: Store) 
     assert [event.seq for event in await store.read("s", after=10)] == [11]
 
 
-async def test_truncation_beyond_the_head_is_refused(store: Store) -> None:
+@case(2, 6, begin=ten)
+async def truncation_beyond_the_head_is_refused(store: EventStore) -> None:
+    """Known fault K9."""
     with pytest.raises(ValueError, match="ends at 10"):
         await store.truncate("s", through=11)
     with pytest.raises(ValueError, match="ends at 0"):
@@ -70,12 +75,15 @@ async def test_truncation_beyond_the_head_is_refused(store: Store) -> None:
     assert await store.truncate("unknown", through=0) == Bounds(0, 0)
 
 
-async def test_truncations_at_once_leave_the_highest_floor(store: Store) -> None:
+@case(2, 6, begin=ten)
+async def truncations_at_once_leave_the_highest_floor(store: EventStore) -> None:
     await asyncio.gather(*(store.truncate("s", through=through) for through in (3, 9, 1, 7)))
     assert await store.bounds("s") == Bounds(9, 10)
 
 
-async def test_no_number_is_used_again_after_a_deletion(backend: Backend, store: Store) -> None:
+@case(2, begin=ten)
+async def no_number_is_used_again_after_a_deletion(backend: Backend, store: EventStore) -> None:
+    """Known faults K2, K11."""
     await store.append("s", [NewEvent("t", b"k")], producer=Producer("p", 2, 0))
     await store.snapshots.save(snapshot(5))
     await store.delete("s")
@@ -91,7 +99,8 @@ async def test_no_number_is_used_again_after_a_deletion(backend: Backend, store:
     assert await store.append("s", [NewEvent("t", b"l")]) == AppendResult(12, 12)
 
 
-async def test_deleting_twice_or_what_is_unknown_does_nothing(store: Store) -> None:
+@case(2, begin=ten)
+async def deleting_twice_or_what_is_unknown_does_nothing(store: EventStore) -> None:
     await store.delete("s")
     await store.delete("s")
     await store.delete("unknown")
@@ -99,7 +108,8 @@ async def test_deleting_twice_or_what_is_unknown_does_nothing(store: Store) -> N
     assert await store.bounds("unknown") == Bounds(0, 0)
 
 
-async def test_deleting_one_stream_leaves_the_others(store: Store) -> None:
+@case(2, begin=ten)
+async def deleting_one_stream_leaves_the_others(store: EventStore) -> None:
     await store.append("t", [NewEvent("t", b"x")])
     await store.snapshots.save(snapshot(1, stream_id="t"))
     await store.delete("s")
@@ -107,7 +117,8 @@ async def test_deleting_one_stream_leaves_the_others(store: Store) -> None:
     assert await store.snapshots.load("t", "p") == snapshot(1, stream_id="t")
 
 
-async def test_a_snapshot_comes_back_as_it_was(backend: Backend, store: Store) -> None:
+@case(5, begin=ten)
+async def a_snapshot_comes_back_as_it_was(backend: Backend, store: EventStore) -> None:
     given = Snapshot("s", "p", 7, 4, 123, bytes(range(256)))
     assert await store.snapshots.save(given)
     assert await store.snapshots.load("s", "p") == given
@@ -117,13 +128,15 @@ async def test_a_snapshot_comes_back_as_it_was(backend: Backend, store: Store) -
     assert await store.snapshots.load("other", "p") is None
 
 
-@pytest.mark.parametrize("order", [(3, 7), (7, 3)])
-async def test_of_two_savers_the_newer_snapshot_wins(store: Store, order: tuple[int, int]) -> None:
+@case(5, each={"order": [(3, 7), (7, 3)]}, begin=ten)
+async def of_two_savers_the_newer_snapshot_wins(store: EventStore, order: tuple[int, int]) -> None:
+    """Known fault K6."""
     await asyncio.gather(*(store.snapshots.save(snapshot(last_seq)) for last_seq in order))
     assert await store.snapshots.load("s", "p") == snapshot(7)
 
 
-async def test_a_snapshot_never_goes_backwards(store: Store) -> None:
+@case(5, begin=ten)
+async def a_snapshot_never_goes_backwards(store: EventStore) -> None:
     assert await store.snapshots.save(snapshot(7))
     assert not await store.snapshots.save(snapshot(3))
     assert not await store.snapshots.save(snapshot(7, "second"))
@@ -131,7 +144,8 @@ async def test_a_snapshot_never_goes_backwards(store: Store) -> None:
     assert await store.snapshots.list("s") == [SnapshotInfo("p", 7, readable=True)]
 
 
-async def test_a_damaged_snapshot_is_passed_over_and_may_be_replaced(backend: Backend, store: Store) -> None:
+@case(5, needs={"damage"}, begin=ten)
+async def a_damaged_snapshot_is_passed_over_and_may_be_replaced(backend: Backend, store: EventStore) -> None:
     await store.snapshots.save(snapshot(3))
     await store.snapshots.save(snapshot(7))
     await backend.damage_snapshot("s", "p", 7)
@@ -141,13 +155,14 @@ async def test_a_damaged_snapshot_is_passed_over_and_may_be_replaced(backend: Ba
     assert await store.snapshots.load("s", "p") == snapshot(7, "mended")
 
 
-@pytest.mark.parametrize("last_seq", [-1, 0, 11, 2**63])
-async def test_a_snapshot_outside_the_events_is_refused(store: Store, last_seq: int) -> None:
+@case(5, each={"last_seq": [-1, 0, 11, 2**63]}, begin=ten)
+async def a_snapshot_outside_the_events_is_refused(store: EventStore, last_seq: int) -> None:
     with pytest.raises(ValueError, match=r"last_seq|outside"):
         await store.snapshots.save(snapshot(last_seq))
 
 
-async def test_a_snapshot_of_another_life_of_the_stream_is_refused(store: Store) -> None:
+@case(5, begin=ten)
+async def a_snapshot_of_another_life_of_the_stream_is_refused(store: EventStore) -> None:
     await store.delete("s")
     await store.append("s", [NewEvent("t", b"k")])
     with pytest.raises(ValueError, match="outside"):
@@ -155,7 +170,8 @@ async def test_a_snapshot_of_another_life_of_the_stream_is_refused(store: Store)
     assert await store.snapshots.save(snapshot(11))
 
 
-async def test_the_last_base_of_a_truncated_stream_is_not_deleted(backend: Backend, store: Store) -> None:
+@case(6, 7, needs={"damage"}, begin=ten)
+async def the_last_base_of_a_truncated_stream_is_not_deleted(backend: Backend, store: EventStore) -> None:
     for last_seq in (4, 6, 8):
         await store.snapshots.save(snapshot(last_seq))
     await store.truncate("s", through=6)
@@ -170,7 +186,8 @@ async def test_the_last_base_of_a_truncated_stream_is_not_deleted(backend: Backe
     assert await store.snapshots.list("s") == []
 
 
-async def test_a_snapshot_of_a_complete_stream_may_be_dropped(store: Store) -> None:
+@case(5, begin=ten)
+async def a_snapshot_of_a_complete_stream_may_be_dropped(store: EventStore) -> None:
     await store.snapshots.save(snapshot(4))
     await store.snapshots.save(snapshot(4, projector="q"))
     await store.snapshots.delete("s", "p", 4)
@@ -178,7 +195,8 @@ async def test_a_snapshot_of_a_complete_stream_may_be_dropped(store: Store) -> N
     assert await store.snapshots.list("s") == [SnapshotInfo("q", 4, readable=True)]
 
 
-async def test_retention_keeps_the_newest_readable_ones(backend: Backend, store: Store) -> None:
+@case(6, needs={"damage"}, begin=ten)
+async def retention_keeps_the_newest_readable_ones(backend: Backend, store: EventStore) -> None:
     for last_seq in (2, 4, 6, 8):
         await store.snapshots.save(snapshot(last_seq))
     await backend.damage_snapshot("s", "p", 8)

@@ -1,0 +1,170 @@
+"""Stores that are broken on purpose: a kit that lets one of them pass would prove nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from stream.memory import MemorySnapshots, MemoryStore
+from stream.snapshots import seal
+from stream.testing.backend import MemoryBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from stream.records import AppendResult, Bounds, Event, NewEvent, Snapshot
+    from stream.store import EventStore
+
+
+class Canary(NamedTuple):
+    """`law` is the law of DESIGN §3 that it breaks."""
+
+    name: str
+    law: int
+    make_backend: Callable[[], MemoryBackend]
+
+
+class _LosesItsTail(MemoryBackend):
+    """What was appended last is gone after a reopening, though it was acknowledged."""
+
+    async def reopen(self, store: EventStore) -> EventStore:
+        for stream in self.stores[-1]._streams.values():  # noqa: SLF001 - it breaks what it knows
+            if stream.events:
+                stream.events.pop()
+                stream.head -= 1
+        return store
+
+
+class _ForgetsWatermarks(MemoryBackend):
+    """After a reopening a producer's repeat is stored again."""
+
+    async def reopen(self, store: EventStore) -> EventStore:
+        for stream in self.stores[-1]._streams.values():  # noqa: SLF001
+            stream.watermarks.clear()
+        return store
+
+
+class _ReusesNumbers(MemoryStore):
+    """A deleted stream begins at 1 again."""
+
+    async def delete(self, stream_id: str) -> None:
+        self.stream(stream_id)
+        self._streams.pop(stream_id, None)
+
+
+class _TearsBatches(MemoryStore):
+    """A cancelled append leaves its first half."""
+
+    async def append(self, stream_id: str, events: Sequence[NewEvent], **options: Any) -> AppendResult:
+        if len(events) < 2 or options:
+            return await super().append(stream_id, events, **options)
+        first = await super().append(stream_id, events[:1])
+        await asyncio.sleep(0)
+        last = await super().append(stream_id, events[1:])
+        return type(first)(first.first_seq, last.last_seq)
+
+
+class _Reorders(MemoryStore):
+    """Order is by time, and the clock is not always right."""
+
+    async def read(self, stream_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        return sorted(await super().read(stream_id, after=after, limit=limit), key=lambda event: event.at)
+
+
+class _SkipsWhatCameMeanwhile(MemoryStore):
+    """A reader that is far behind is given what is newest: its follower goes live and leaves a gap."""
+
+    async def read(self, stream_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        events = await super().read(stream_id, after=after, limit=limit)
+        return events[-20:] if after > 0 else events
+
+
+class _ResumesSilently(MemoryStore):
+    """A cursor below the floor goes on from the earliest event that is left."""
+
+    async def read(self, stream_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        return await super().read(stream_id, after=max(after, self.stream(stream_id).floor), limit=limit)
+
+
+class _LeavesHoles(MemoryStore):
+    """An expectation beyond the head is taken for the head."""
+
+    async def append(self, stream_id: str, events: Sequence[NewEvent], **options: Any) -> AppendResult:
+        head = self.stream(stream_id).head
+        if (options.get("expected_seq") or 0) > head and "append_id" not in options:
+            options["expected_seq"] = head
+        return await super().append(stream_id, events, **options)
+
+
+class _LosesAnAppend(MemoryStore):
+    """Of appends at once all are acknowledged, and not all are stored."""
+
+    async def append(self, stream_id: str, events: Sequence[NewEvent], **options: Any) -> AppendResult:
+        head = self.stream(stream_id).head
+        await asyncio.sleep(0)
+        result = await super().append(stream_id, events, **options)
+        if result.first_seq > head + 1 and not options:
+            stream = self.stream(stream_id)
+            del stream.events[-len(events) :]
+            stream.head -= len(events)
+        return result
+
+
+class _LowersTheFloor(MemoryStore):
+    """The floor is where the last truncation put it."""
+
+    async def truncate(self, stream_id: str, *, through: int) -> Bounds:
+        bounds = await super().truncate(stream_id, through=through)
+        self.stream(stream_id).floor = through
+        return type(bounds)(through, bounds.head, bounds.origin)
+
+
+class _StoresRepeats(MemoryStore):
+    """A named append that is repeated is stored again, behind the first."""
+
+    async def append(self, stream_id: str, events: Sequence[NewEvent], **options: Any) -> AppendResult:
+        if options.pop("append_id", None) is not None:
+            options["expected_seq"] = self.stream(stream_id).head
+        return await super().append(stream_id, events, **options)
+
+
+class _SnapshotsGoBackwards(MemoryStore):
+    """The snapshot that was saved last counts, not the newest."""
+
+    def __init__(self, *, clock_ms: Callable[[], int]) -> None:
+        super().__init__(clock_ms=clock_ms)
+        self._snapshots = _LastSavedCounts(self)
+
+
+class _LastSavedCounts(MemorySnapshots):
+    async def save(self, snapshot: Snapshot) -> bool:
+        envelopes = self._store.stream(snapshot.stream_id).envelopes
+        for key in [key for key in envelopes if key[0] == snapshot.projector]:
+            del envelopes[key]
+        envelopes[snapshot.projector, snapshot.last_seq] = seal(snapshot)
+        return True
+
+
+def _with(store: Callable[..., MemoryStore]) -> Callable[[], MemoryBackend]:
+    class Broken(MemoryBackend):
+        def make(self, clock_ms: Callable[[], int]) -> MemoryStore:
+            return store(clock_ms=clock_ms)
+
+    return Broken
+
+
+CANARIES: Final = (
+    Canary("lost tail", 1, _LosesItsTail),
+    Canary("lost append", 1, _with(_LosesAnAppend)),
+    Canary("torn batch", 1, _with(_TearsBatches)),
+    Canary("reused numbers", 2, _with(_ReusesNumbers)),
+    Canary("hole", 3, _with(_LeavesHoles)),
+    Canary("repeat stored twice", 3, _with(_StoresRepeats)),
+    Canary("watermark that forgets", 3, _ForgetsWatermarks),
+    Canary("reordered events", 5, _with(_Reorders)),
+    Canary("snapshot that goes backwards", 5, _with(_SnapshotsGoBackwards)),
+    Canary("floor that falls", 6, _with(_LowersTheFloor)),
+    Canary("silent resume", 8, _with(_ResumesSilently)),
+    Canary("follower that skips a gap", 9, _with(_SkipsWhatCameMeanwhile)),
+)
+"""All of them, by law."""

@@ -1,0 +1,94 @@
+"""Cases of followers: each seq once, in order, whatever happens between catching up and going live (laws 8 and 9)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from stream import Diverged, NewEvent, follow
+from stream.testing.case import case
+from stream.testing.faults import disturb, lost_wakeups
+
+if TYPE_CHECKING:
+    from stream import EventStore
+
+
+async def seen_by_follower(store: EventStore, last: int, *, pause_every: int = 0) -> list[int]:
+    """The seqs that a follower sees until `last`."""
+    seen: list[int] = []
+    with anyio.fail_after(20):
+        async with aclosing(follow(store, "s")) as events:  # type: ignore[type-var]
+            async for event in events:
+                seen.append(event.seq)
+                if pause_every and len(seen) % pause_every == 0:
+                    await asyncio.sleep(0)
+                if event.seq >= last:
+                    break
+    return seen
+
+
+@case(9, each={"late": [0.0, 0.5, 0.9], "losing": [False, True]})
+async def a_follower_beside_a_writer_misses_and_repeats_nothing(store: EventStore, *, late: float, losing: bool) -> None:
+    """Known faults K22, K23, K48: every call of the follower and the writer is held up at random."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    disturbed = disturb(store, random.Random(seed), late=late)
+
+    async def write() -> None:
+        for _ in range(60):
+            await disturbed.append("s", [NewEvent("n", b"")] * 3)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(write)
+        if losing:
+            with lost_wakeups(wait_s=0.01):
+                seen = await seen_by_follower(disturbed, 180, pause_every=7)
+        else:
+            seen = await seen_by_follower(disturbed, 180, pause_every=7)
+    assert seen == list(range(1, 181))
+
+
+@case(9)
+async def several_followers_see_the_same(store: EventStore) -> None:
+    """Known fault K50: a late one sees what came before it, and what comes."""
+    results: dict[int, list[int]] = {}
+
+    async def watch(number: int) -> None:
+        for _ in range(number * 3):
+            await asyncio.sleep(0)
+        results[number] = await seen_by_follower(store, 100)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(5):
+            tasks.start_soon(watch, number)
+        for _ in range(50):
+            await store.append("s", [NewEvent("n", b"")] * 2)
+    assert list(results.values()) == [list(range(1, 101))] * 5
+
+
+@case(9, 13)
+async def a_follower_that_stalls_goes_on_where_it_was(store: EventStore) -> None:
+    """Known fault K24."""
+    await store.append("s", [NewEvent("n", b"")])
+    async with aclosing(follow(store, "s")) as events:  # type: ignore[type-var]
+        seen = [(await anext(events)).seq]
+        for _ in range(40):
+            await store.append("s", [NewEvent("n", b"")] * 50)
+        async for event in events:
+            seen.append(event.seq)
+            if event.seq == 2001:
+                break
+    assert seen == list(range(1, 2002))
+
+
+@case(8)
+async def a_position_of_another_life_of_the_store_is_told(store: EventStore) -> None:
+    await store.append("s", [NewEvent("n", b"")] * 3)
+    assert (await anext(follow(store, "s", after=1, incarnation=store.incarnation))).seq == 2
+    with pytest.raises(Diverged):
+        await anext(follow(store, "s", after=1, incarnation="another"))

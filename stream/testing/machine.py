@@ -1,0 +1,182 @@
+"""Random histories on a store, with the store in memory as the model: every answer is the same, and no law is broken."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from stream import Event, NewEvent, Producer, Snapshot, SnapshotInfo, StreamError, retain
+from stream.testing.backend import MemoryBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from stream import EventStore
+    from stream.testing.backend import Backend
+
+_STREAMS = st.sampled_from(["s", "t"])
+_EVENTS = st.lists(st.builds(NewEvent, st.sampled_from(["a", "b"]), st.binary(max_size=3)), max_size=4)
+_SEQS = st.integers(0, 12)
+_PRODUCERS = st.builds(Producer, st.sampled_from(["p", "q"]), st.integers(0, 2), st.integers(0, 3))
+
+
+def state_machine(make_backend: Callable[[], Backend]) -> type[StoreMachine]:
+    """The machine for stores of this backend; its `TestCase` runs under any test runner."""
+    return type("Machine", (StoreMachine,), {"make_backend": staticmethod(make_backend)})
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Does the same to a store and to its model. Each machine has an event loop of its own."""
+
+    make_backend: Callable[[], Backend] = MemoryBackend
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._runner = asyncio.Runner()
+        self._backends = (MemoryBackend(), self.make_backend())
+        self._stores = [self._do(backend.open(clock_ms=lambda: 0)) for backend in self._backends]
+        self._followed: dict[str, list[Event]] = {"s": [], "t": []}
+        self._cursors = {"s": 0, "t": 0}
+        self._newest = {"s": 0, "t": 0}
+        self._bounds = {"s": (0, 0, 0), "t": (0, 0, 0)}
+
+    def teardown(self) -> None:
+        """Closes everything, also after a failure."""
+        for backend in self._backends:
+            self._do(backend.close())
+        self._runner.close()
+
+    @rule(stream_id=_STREAMS, events=_EVENTS)
+    def append(self, stream_id: str, events: list[NewEvent]) -> None:
+        """Behind whatever is there."""
+        self._both(lambda store: store.append(stream_id, events))
+
+    @rule(stream_id=_STREAMS, events=_EVENTS, expected=_SEQS, append_id=st.sampled_from([None, "i", "j"]))
+    def append_where_expected(self, stream_id: str, events: list[NewEvent], expected: int, append_id: str | None) -> None:
+        """Named or not: repeats happen by chance, and conflicts often."""
+        self._both(lambda store: store.append(stream_id, events, expected_seq=expected, append_id=append_id))
+
+    @rule(stream_id=_STREAMS, events=_EVENTS, producer=_PRODUCERS, expected=st.none() | _SEQS)
+    def append_by_producer(self, stream_id: str, events: list[NewEvent], producer: Producer, expected: int | None) -> None:
+        """Repeats, gaps, new and fenced epochs."""
+        self._both(lambda store: store.append(stream_id, events, producer=producer, expected_seq=expected))
+
+    @rule(stream_id=_STREAMS, count=st.integers(30, 70))
+    def append_many(self, stream_id: str, count: int) -> None:
+        """One by one, so many that a store may put them together."""
+
+        async def append_all(store: EventStore) -> None:
+            for n in range(count):
+                await store.append(stream_id, [NewEvent("n", b"%d" % n)])
+
+        self._both(append_all)
+
+    @rule(stream_id=_STREAMS, floor=_SEQS, origin=_SEQS, count=st.integers(0, 3))
+    def adopt(self, stream_id: str, floor: int, origin: int, count: int) -> None:
+        """A stream of another store."""
+        events = [Event("x", floor + 1 + n, "t", b"%d" % n, n) for n in range(count)]
+        self._both(lambda store: store.adopt(stream_id, events, floor=floor, origin=origin, producers=[Producer("p", 1, 1)]))
+
+    @rule(stream_id=_STREAMS, back=_SEQS, limit=st.integers(0, 6))
+    def read(self, stream_id: str, back: int, limit: int) -> None:
+        """From somewhere near the head."""
+        after = max(0, self._bounds[stream_id][1] - back)
+        self._both(lambda store: store.read(stream_id, after=after, limit=limit))
+
+    @rule(stream_id=_STREAMS, back=_SEQS)
+    def truncate(self, stream_id: str, back: int) -> None:
+        """Through somewhere near the head."""
+        through = max(0, self._bounds[stream_id][1] - back)
+        self._both(lambda store: store.truncate(stream_id, through=through))
+
+    @rule(stream_id=_STREAMS)
+    def delete(self, stream_id: str) -> None:
+        """All of a stream."""
+        self._newest[stream_id] = 0
+        self._both(lambda store: store.delete(stream_id))
+
+    @rule(stream_id=_STREAMS, back=_SEQS, state=st.binary(max_size=2))
+    def save_snapshot(self, stream_id: str, back: int, state: bytes) -> None:
+        """Newer ones, older ones, ones outside the events."""
+        snapshot = Snapshot(stream_id, "p", 1, max(0, self._bounds[stream_id][1] + 1 - back), 0, state)
+        self._both(lambda store: store.snapshots.save(snapshot))
+
+    @rule(stream_id=_STREAMS, back=st.none() | _SEQS)
+    def delete_snapshot(self, stream_id: str, back: int | None) -> None:
+        """One, or all of a retired projector."""
+        last_seq = None if back is None else max(0, self._bounds[stream_id][1] - back)
+        self._newest[stream_id] = 0
+        self._both(lambda store: store.snapshots.delete(stream_id, "p", last_seq))
+
+    @rule(stream_id=_STREAMS, keep=st.integers(1, 2))
+    def retain_snapshots(self, stream_id: str, keep: int) -> None:
+        """Known fault K8: the newest readable one never goes."""
+        self._both(lambda store: retain(store.snapshots, stream_id, "p", keep=keep))
+
+    @precondition(lambda self: all("damage" in backend.flags for backend in self._backends))
+    @rule(stream_id=_STREAMS)
+    def damage_newest_snapshot(self, stream_id: str) -> None:
+        """A bit of it."""
+        readable = [info for info in self._do(self._stores[0].snapshots.list(stream_id)) if info.readable]
+        if readable:
+            self._newest[stream_id] = 0
+            for backend in self._backends:
+                self._do(backend.damage_snapshot(stream_id, "p", readable[-1].last_seq))
+
+    @rule()
+    def reopen(self) -> None:
+        """What was acknowledged is there."""
+        self._stores = [self._do(backend.reopen(store)) for backend, store in zip(self._backends, self._stores, strict=True)]
+
+    @rule(stream_id=_STREAMS)
+    def follow_on(self, stream_id: str) -> None:
+        """A follower that goes on from its last position sees what comes next, or is told that it can't."""
+        after = self._cursors[stream_id]
+        answer = self._both(lambda store: store.read(stream_id, after=after, limit=7))
+        if isinstance(answer, list):
+            assert [event.seq for event in answer] == list(range(after + 1, after + 1 + len(answer)))
+            self._cursors[stream_id] += len(answer)
+        else:
+            self._cursors[stream_id] = self._bounds[stream_id][0]
+
+    @invariant()
+    def both_hold_the_same(self) -> None:
+        """All that is readable, watermarks, snapshots; bounds that only rise; a newest snapshot that only rises."""
+        for stream_id in ("s", "t"):
+            bounds = self._both(methodcaller("bounds", stream_id))
+            self._both(methodcaller("read", stream_id, after=bounds.floor, limit=10_000))
+            self._both(methodcaller("producer", stream_id, "p"))
+            newest, _ = self._both(partial(_snapshots, stream_id=stream_id))
+            now = (bounds.floor, bounds.head, bounds.origin)
+            assert all(before <= after for before, after in zip(self._bounds[stream_id], now, strict=True))
+            assert newest is None or newest.last_seq >= self._newest[stream_id]
+            self._bounds[stream_id] = now
+            self._newest[stream_id] = newest.last_seq if newest else 0
+
+    def _both(self, call: Callable[[EventStore], Awaitable[Any]]) -> Any:
+        """The answer, or what was raised, which must be the same on both sides."""
+        expected, answer = (self._do(_outcome(call, store)) for store in self._stores)
+        assert answer == expected
+        return answer
+
+    def _do(self, work: Awaitable[Any]) -> Any:
+        async def run() -> Any:
+            return await work
+
+        return self._runner.run(run())
+
+
+async def _snapshots(store: EventStore, *, stream_id: str) -> tuple[Snapshot | None, list[SnapshotInfo]]:
+    return await store.snapshots.load(stream_id, "p"), await store.snapshots.list(stream_id)
+
+
+async def _outcome(call: Callable[[EventStore], Awaitable[Any]], store: EventStore) -> Any:
+    try:
+        return await call(store)
+    except (StreamError, ValueError) as error:
+        return type(error), str(error), vars(error)

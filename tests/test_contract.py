@@ -1,0 +1,53 @@
+"""The contract of an event store, over every store of ours, and random histories against the model."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from stream.testing import CASES, Case, SqliteBackend, state_machine
+from tests.backends import BACKENDS
+
+pytestmark = pytest.mark.anyio
+LOOPS = {"asyncio": False, "uvloop": True}
+ON_UVLOOP_TOO = ("stream.testing.contract.appending", "stream.testing.contract.disturbing", "stream.testing.contract.following")
+RUNS = [
+    pytest.param(("asyncio", {"use_uvloop": LOOPS[loop]}), name, case, id=f"{case.name}-{name}-{loop}")
+    for case in CASES
+    for name, make in BACKENDS.items()
+    for loop in LOOPS
+    if case.needs <= make.flags and (loop == "asyncio" or case.claim.__module__ in ON_UVLOOP_TOO)
+]
+
+
+@pytest.mark.parametrize(("anyio_backend", "name", "case"), RUNS)
+async def test_the_contract(name: str, case: Case, tmp_path: Path) -> None:
+    backend = BACKENDS[name](tmp_path)
+    try:
+        await case.run(backend)
+    finally:
+        await backend.close()
+
+
+def test_no_case_is_left_out_by_every_store() -> None:
+    for case in CASES:
+        assert any(case.needs <= make.flags for make in BACKENDS.values())
+
+
+class TemporarySqlite(SqliteBackend):
+    """A machine has no fixture that makes it a folder."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        super().__init__(Path(self._folder.name))
+
+    async def close(self) -> None:
+        await super().close()
+        self._folder.cleanup()
+
+
+TestSqliteAnswersAsMemoryDoes = state_machine(TemporarySqlite).TestCase
+TestSqliteAnswersAsMemoryDoes.settings = settings(max_examples=25, stateful_step_count=25, deadline=None, print_blob=True)
