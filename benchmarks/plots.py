@@ -1,0 +1,143 @@
+"""Draws a run: a few plain pictures with a light background, each of which says what was compared."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks.peers import BY_STEP, PEERS
+from benchmarks.report import number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from benchmarks.measuring import Figure
+    from benchmarks.report import Record
+
+_OURS: Final = "#1f6f8b"
+_LIGHT: Final = "#8fc1d4"
+_OTHER: Final = "#b0b0b0"
+_LINE: Final = "#c0392b"
+
+
+def draw(record: Record, folder: Path) -> list[Path]:
+    """Writes the pictures for which the run has figures; returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    importlib.import_module("matplotlib").use("Agg")
+    pyplot: Any = importlib.import_module("matplotlib.pyplot")
+    figures = {figure.id: figure for figure in record.figures}
+    made = []
+    for name, picture in (("appends", _appends), ("peers", _peers), ("replay", _replay), ("flat", _flat)):
+        canvas, axes = pyplot.subplots(figsize=(8, 4.2), dpi=130, layout="constrained")
+        if picture(axes, figures):
+            axes.spines[["top", "right"]].set_visible(False)
+            made_on = f"{record.machine.cpu}, {record.machine.cores} cores, {record.commit}, {record.date[:10]}"
+            canvas.supxlabel(made_on, x=0.99, ha="right", size=7, color="grey")
+            path = folder / f"{name}.png"
+            canvas.savefig(path, facecolor="white")
+            made.append(path)
+        pyplot.close(canvas)
+    return made
+
+
+def _appends(axes: Any, figures: dict[str, Figure]) -> bool:
+    found = sorted(
+        (int(identifier.split(".")[2][1:]), identifier.rpartition(".k")[0])
+        for identifier in figures
+        if identifier.endswith(".k1.raw") and identifier.startswith(f"appends.{_first_loop(figures)}.")
+    )
+    if not found:
+        return False
+    for shift, k, colour in ((-0.2, 1, _LIGHT), (0.2, 20, _OURS)):
+        values = [figures[f"{prefix}.k{k}.raw"] for _, prefix in found]
+        places = [place + shift for place in range(len(found))]
+        _bars(axes, places, values, colour, f"k = {k} event{'s' if k > 1 else ''} an append")
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.axhline(1, color=_LINE, linewidth=1, label="raw sqlite3, as many rows a commit as writers (at most 100)")
+    axes.set_xticks(range(len(found)), [f"{writers:,} writer{'s' if writers > 1 else ''}" for writers, _ in found])
+    axes.set_ylabel("events a second, of raw (log)")
+    axes.set_title(f"Durable appends against raw sqlite3 ({_first_loop(figures)})", loc="left")
+    axes.set_ylim(top=10 * max(figures[f"{prefix}.k20.raw"].high for _, prefix in found))  # room for the legend
+    axes.legend(frameon=False, loc="upper left", fontsize=8)
+    return True
+
+
+def _peers(axes: Any, figures: dict[str, Figure]) -> bool:
+    loop = _first_loop(figures)
+    rows: list[tuple[str, Figure, str]] = []
+    for k in (1, 20):
+        prefix = f"appends.{loop}.w100.k{k}."
+        peers = [name for name in PEERS if f"{prefix}{name}.raw" in figures]
+        for peer in peers:
+            what = f"{peer}, states" if peer in BY_STEP else f"{peer}, k = {k}"
+            rows.append((what, figures[f"{prefix}{peer}.raw"], _OTHER))
+        if peers:
+            rows.append((f"Tailfold, k = {k}", figures[f"{prefix}raw"], _OURS))
+    if not rows:
+        return False
+    rows.reverse()
+    for place, (_, figure, colour) in enumerate(rows):
+        axes.barh(place, figure.value, color=colour)
+        axes.annotate(number(figure.value), (figure.value, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_yticks(range(len(rows)), [what for what, _, _ in rows])
+    axes.axvline(1, color=_LINE, linewidth=1)
+    axes.margins(x=0.15)
+    axes.set_xlabel("events a second, of raw sqlite3 with 100 rows a commit (red line; log)")
+    axes.set_title("100 writers on one file, synchronous=FULL", loc="left")
+    return True
+
+
+def _replay(axes: Any, figures: dict[str, Figure]) -> bool:
+    rows = [
+        (f"{what}\nk = {k}", figures[f"replay.k{k}.{name}"])
+        for name, what in (("read", "read + decode"), ("fold", "read + fold"))
+        for k in (1, 20)
+        if f"replay.k{k}.{name}" in figures
+    ]
+    if not rows:
+        return False
+    _bars(axes, range(len(rows)), [figure for _, figure in rows], _OURS, "")
+    axes.axhline(1, color=_LINE, linewidth=1, label="raw sqlite3: scan + decode, one event a row")
+    axes.set_xticks(range(len(rows)), [what for what, _ in rows])
+    axes.set_ylabel("events a second, of raw")
+    axes.set_title("Cold replay from the first event", loc="left")
+    axes.margins(y=0.2)
+    axes.legend(frameon=False, fontsize=8)
+    return True
+
+
+def _flat(axes: Any, figures: dict[str, Figure]) -> bool:
+    names = {
+        "tail.read": "tail of 100\n(time)",
+        "tail.warm_start": "warm start\n(time)",
+        "reconnect.flat": "clients reconnect\n(time)",
+        "memory.replay": "replay\n(peak memory)",
+    }
+    found = [(what, figures[name]) for name, what in names.items() if name in figures]
+    if not found:
+        return False
+    _bars(axes, range(len(found)), [figure for _, figure in found], _OURS, "")
+    axes.axhline(1, color=_LINE, linewidth=1, label="flat: the same as with a short log")
+    axes.set_xticks(range(len(found)), [what for what, _ in found])
+    axes.set_ylabel("long log, of short log")
+    axes.set_title("What a long log costs", loc="left")
+    axes.set_ylim(0, max(2.0, *(figure.high * 1.2 for _, figure in found)))
+    axes.legend(frameon=False, loc="upper left", fontsize=8)
+    return True
+
+
+def _bars(axes: Any, places: Sequence[float], figures: Sequence[Figure], colour: str, label: str) -> None:
+    """Bars of medians, with the spread of their rounds."""
+    values = [figure.value for figure in figures]
+    spread = [[figure.value - figure.low for figure in figures], [figure.high - figure.value for figure in figures]]
+    axes.bar(places, values, 0.38, color=colour, label=label or None, yerr=spread, ecolor="#555555", capsize=3)
+    for place, figure in zip(places, figures, strict=True):
+        axes.annotate(number(figure.value), (place, figure.high), (0, 4), textcoords="offset points", ha="center", fontsize=8)
+
+
+def _first_loop(figures: dict[str, Figure]) -> str:
+    return next((identifier.split(".")[1] for identifier in figures if identifier.startswith("appends.")), "")

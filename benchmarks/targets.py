@@ -1,0 +1,58 @@
+"""What we set out to reach, and whether a run reached it; a missed target is told, and fails nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.measuring import Figure
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A bound on the median of one figure."""
+
+    what: str
+    figure: str
+    is_met_by: Literal["at least", "at most"]
+    bound: float
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """`measured` and `met` are None where the figure was not taken."""
+
+    target: Target
+    measured: float | None
+    met: bool | None
+
+
+TARGETS: Final = (
+    Target("1 appender, k = 1, of raw one-row commits, uvloop", "appends.uvloop.w1.k1.raw", "at least", 0.6),
+    Target("1 appender, k = 1, of raw one-row commits, asyncio", "appends.asyncio.w1.k1.raw", "at least", 0.55),
+    Target("100 appenders, k = 1, of raw 100-row transactions", "appends.uvloop.w100.k1.raw", "at least", 0.7),
+    Target("100 appenders, k = 1, of the best peer with 100 writers", "appends.uvloop.w100.k1.best", "at least", 15),
+    Target("100 appenders, k = 20, of that raw, in events", "appends.uvloop.w100.k20.raw", "at least", 4),
+    Target("replay, k = 1, of raw scan + decode", "replay.k1.read", "at least", 1),
+    Target("replay, k = 20, of raw scan + decode", "replay.k20.read", "at least", 1),
+    Target("tail of 100 behind 1 M, of behind 1 k", "tail.read", "at most", 1.5),
+    Target("warm start behind 1 M, of behind 1 k", "tail.warm_start", "at most", 1.5),
+    Target("append p99 while 1 M events are swept, of idle", "sweep.p99", "at most", 5),
+    Target("peak memory of a replay of 1 M, of 10 k", "memory.replay", "at most", 1.1),
+    Target("bytes written, of text, default flush", "agent.bytes", "at most", 200),
+)
+
+
+def judge(figures: Sequence[Figure]) -> list[Verdict]:
+    """Every target against the figure it names."""
+    values = {figure.id: figure.value for figure in figures}
+    return [_judge(target, values.get(target.figure)) for target in TARGETS]
+
+
+def _judge(target: Target, measured: float | None) -> Verdict:
+    if measured is None:
+        return Verdict(target, None, None)
+    met = measured >= target.bound if target.is_met_by == "at least" else measured <= target.bound
+    return Verdict(target, measured, met)

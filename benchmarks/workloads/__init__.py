@@ -1,0 +1,26 @@
+"""The workloads, each in a file of its own, which says what is done and against what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from benchmarks.workloads import agent, appends, memory, processes, reconnect, replay, sweep, tail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.measuring import Figure
+
+
+class Workload(NamedTuple):
+    """How it is measured, and its two sizes."""
+
+    measure: Callable[[Any, Any], list[Figure]]
+    full: Any
+    smoke: Any
+
+
+WORKLOADS: Final[dict[str, Workload]] = {
+    module.__name__.rpartition(".")[2]: Workload(module.measure, module.FULL, module.SMOKE)
+    for module in (agent, appends, replay, tail, reconnect, sweep, processes, memory)
+}
