@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
@@ -49,15 +50,15 @@ ATTACKS = [
     f"INSERT INTO appends {BY_PRODUCER} VALUES (1, 5, 1, 0, x'01', 1, 0, 0, 0, x'90')",  # an epoch that is fenced
     f"INSERT INTO appends {BY_PRODUCER} VALUES (1, 5, 1, 0, x'01', 9, 0, 0, 0, x'90')",  # an unknown producer
     "INSERT INTO appends (stream, last, n, at, aid, producer, crc, data) VALUES (1, 5, 1, 0, x'01', 1, 0, x'90')",
-    "DELETE FROM appends WHERE stream = 3 AND last > 32",
+    "DELETE FROM appends WHERE stream = 3 AND last > 256",
     f"INSERT INTO chunks {NEW_CHUNK} VALUES (1, 4, 1, 0, NULL)",
     f"INSERT INTO chunks {NEW_CHUNK} VALUES (1, 4, 2, 0, x'90')",  # no append begins there
     f"INSERT INTO chunks {NEW_CHUNK} VALUES (1, 5, 2, 0, x'90')",  # beyond the head
     f"INSERT INTO chunks {NEW_CHUNK} VALUES (1, 4, 0, 0, x'90')",
-    f"INSERT INTO chunks {NEW_CHUNK} VALUES (3, 32, 32, 0, x'90')",  # it is there already
-    f"INSERT OR REPLACE INTO chunks {NEW_CHUNK} VALUES (3, 32, 32, 0, x'90')",
-    f"INSERT INTO chunks {NEW_CHUNK} VALUES (3, 33, 33, 0, x'90')",  # half of it is packed already
-    "INSERT OR REPLACE INTO chunks (pos, stream, last, n, crc, data) VALUES (1, 3, 33, 1, 0, x'90')",
+    f"INSERT INTO chunks {NEW_CHUNK} VALUES (3, 256, 256, 0, x'90')",  # it is there already
+    f"INSERT OR REPLACE INTO chunks {NEW_CHUNK} VALUES (3, 256, 256, 0, x'90')",
+    f"INSERT INTO chunks {NEW_CHUNK} VALUES (3, 257, 257, 0, x'90')",  # half of it is packed already
+    "INSERT OR REPLACE INTO chunks (pos, stream, last, n, crc, data) VALUES (1, 3, 257, 1, 0, x'90')",
     "UPDATE chunks SET data = x'90'",
     "UPDATE OR REPLACE chunks SET pos = 7",
     "DELETE FROM chunks",
@@ -101,8 +102,8 @@ async def fill(path: Path) -> None:
         await store.truncate("s", through=1)
         await store.delete("gone")
         await store.snapshots.save(Snapshot("s", "p", 1, 3, 0, b"state"))
-        for seq in range(1, 34):  # the first 32 go into a chunk
-            await store.append("packed", [NewEvent("t", b"%d" % seq)])
+        await asyncio.gather(*(store.append("packed", [NewEvent("t", b"%d" % seq)]) for seq in range(1, 257)))
+        await store.append("packed", [NewEvent("t", b"257")])  # behind the 256, which go into a chunk
 
 
 def dump(path: Path) -> list[list[tuple[object, ...]]]:
@@ -125,7 +126,7 @@ async def test_the_schema_refuses_an_attack_or_passes_over_it(tmp_path: Path, at
         assert [event.data for event in await store.read("s", after=1)] == [b"b", b"c", b"d"]
         assert await store.append("s", [NewEvent("t", b"e")], producer=Producer("p", 1, 2)) == AppendResult(5, 5)
         assert await store.append("gone", [NewEvent("t", b"y")]) == AppendResult(2, 2)
-        assert [event.data for event in await store.read("packed")] == [b"%d" % seq for seq in range(1, 34)]
+        assert [event.data for event in await store.read("packed")] == [b"%d" % seq for seq in range(1, 258)]
 
 
 async def test_no_clause_that_ignores_conflicts_is_used_on_the_log(tmp_path: Path) -> None:

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from stream.sqlite.keys import Stream
 
 _LOG: Final = structlog.get_logger("tailfold.stream")
-_PACK_APPENDS: Final = 32
+_DUE_APPENDS: Final = 32
+_FEW_STREAMS: Final = 16  # fewer wait until one of them has a lot: a transaction is dear, and a few streams need it less
+_LATE_APPENDS: Final = 256
 _PACK_STREAMS: Final = 32  # in one transaction: the more, the fewer pages a row costs, and the longer appends wait
 _PACK_ROWS: Final = 2_000
 _MIN_RUN: Final = 8
@@ -45,18 +47,21 @@ class Packer:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._due: list[Stream] = []
+        self._is_late = False
         self._is_packing = False
 
     def count(self, stream: Stream) -> None:
         """An append of this stream was stored."""
         stream.unpacked += 1
-        if stream.unpacked == _PACK_APPENDS:
+        if stream.unpacked == _DUE_APPENDS:
             self._due.append(stream)
+        elif stream.unpacked >= _LATE_APPENDS:
+            self._is_late = True
 
     def pack_due(self) -> None:
         """Hands the streams that have enough to the writer, without waiting for it."""
-        if self._due and not self._is_packing:
-            self._is_packing = True
+        if (len(self._due) >= _FEW_STREAMS or self._is_late) and not self._is_packing:
+            self._is_packing, self._is_late = True, False
             streams, self._due = self._due[:_PACK_STREAMS], self._due[_PACK_STREAMS:]
             job = self._database.whole(lambda sql: _pack(sql, streams))
             self._database.submit(job).add_done_callback(self._packed)

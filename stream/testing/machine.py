@@ -66,13 +66,12 @@ class StoreMachine(RuleBasedStateMachine):
         """Repeats, gaps, new and fenced epochs."""
         self._both(lambda store: store.append(stream_id, events, producer=producer, expected_seq=expected))
 
-    @rule(stream_id=_STREAMS, count=st.integers(30, 70))
+    @rule(stream_id=_STREAMS, count=st.integers(100, 300))
     def append_many(self, stream_id: str, count: int) -> None:
-        """One by one, so many that a store may put them together."""
+        """Each by itself, so many that a store may put them together."""
 
         async def append_all(store: EventStore) -> None:
-            for n in range(count):
-                await store.append(stream_id, [NewEvent("n", b"%d" % n)])
+            await asyncio.gather(*(store.append(stream_id, [NewEvent("n", b"%d" % n)]) for n in range(count)))
 
         self._both(append_all)
 
