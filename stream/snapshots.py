@@ -67,7 +67,7 @@ def open_envelope(envelope: bytes, *, stream_id: str, projector: str) -> Snapsho
     """As `unseal`, with None for what can't be read."""
     try:
         return unseal(envelope, stream_id=stream_id, projector=projector)
-    except SnapshotUnreadable:
+    except (SnapshotUnreadable, TypeError):  # a damaged row may hold anything
         return None
 
 

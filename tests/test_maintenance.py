@@ -39,10 +39,10 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
 
 
 async def fill(store: SqliteStore) -> None:
-    """`s`: 4 events and one more, truncated through 2, two producers; `packed`: 40 appends; `gone`: deleted."""
+    """`s`: 4 events and one more, truncated through 2, two producers; `packed`: 264 appends; `gone`: deleted."""
     await store.append("s", [NewEvent("t", b"ab")] * 4, producer=Producer("p", 0, 0))
     await store.append("s", [NewEvent("t", b"c")], producer=Producer("q", 1, 0))
-    for number in range(40):
+    for number in range(264):
         await store.append("packed", [NewEvent("t", b"%d" % number)], producer=Producer("p", 0, number))
     await store.append("gone", [NewEvent("t", b"x")])
     await store.truncate("s", through=2)
@@ -54,7 +54,7 @@ async def fill(store: SqliteStore) -> None:
 async def test_a_store_is_counted(store: SqliteStore, path: Path) -> None:
     await fill(store)
     counted = await store_statistics(store.database)
-    assert (counted.streams, counted.events, counted.numbered, counted.producers) == (3, 43, 46, 3)
+    assert (counted.streams, counted.events, counted.numbered, counted.producers) == (3, 267, 270, 3)
     assert (counted.snapshots, counted.unswept_rows, counted.rows, counted.payload_bytes) == (1, 0, None, None)
     assert counted.snapshot_bytes > len(b"state")
     assert counted.incarnation == store.incarnation
@@ -88,7 +88,7 @@ async def test_a_stream_is_counted(store: SqliteStore) -> None:
     assert counted.first_at == (await store.read("s", after=2))[0].at
     packed = await stream_statistics(store.database, "packed")
     assert packed is not None
-    assert (packed.events, packed.rows) == (40, 9)  # 32 appends are one row
+    assert (packed.events, packed.rows) == (264, 9)  # 256 appends are one row
     assert packed.last_at == (await store.read("packed"))[-1].at
     gone = await stream_statistics(store.database, "gone")
     assert gone is not None
@@ -193,7 +193,7 @@ TRIGGERS: Final = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"
 DAMAGE: Final = [
     ("DELETE FROM appends WHERE stream = 1 AND last = 4", "missing", "events 3 to 4 of stream 's' are missing"),
     ("DELETE FROM appends WHERE stream = 1 AND last = 5", "missing", "events 5 to 5 of stream 's' are missing"),
-    ("DELETE FROM chunks", "missing", "events 1 to 32 of stream 'packed' are missing"),
+    ("DELETE FROM chunks", "missing", "events 1 to 256 of stream 'packed' are missing"),
     ("DELETE FROM appends WHERE stream = 1", "missing", "events 3 to 5 of stream 's' are missing"),
     ("UPDATE appends SET last = 6, n = 2 WHERE stream = 1 AND last = 5", "damaged", "beyond its head"),
     ("UPDATE appends SET n = 2 WHERE stream = 1 AND last = 5", "damaged", "are there twice"),
@@ -203,7 +203,7 @@ DAMAGE: Final = [
     ("UPDATE chunks SET data = zeroblob(300)", "damaged", "event 1 of stream 'packed' is damaged"),
     ("UPDATE chunks SET crc = crc + 1", "damaged", "event 1 of stream 'packed' is damaged"),
     ("UPDATE streams SET head = head + 1 WHERE name = 's'", "missing", "events 6 to 6 of stream 's' are missing"),
-    ("UPDATE producers SET seq = 39 - 1 WHERE stream = 2", "producer", "has forgotten its append 0/39"),
+    ("UPDATE producers SET seq = 262 WHERE stream = 2", "producer", "has forgotten its append 0/263"),
     ("UPDATE producers SET epoch = 0 WHERE name = 'q'", "producer", "has forgotten its append 1/0"),
     ("UPDATE producers SET epoch = NULL WHERE name = 'q'", "producer", "has forgotten its append 1/0"),
     ("UPDATE producers SET last = 99 WHERE name = 'q'", "producer", "events 5 to 99, the head is 5"),

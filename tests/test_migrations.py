@@ -205,7 +205,7 @@ async def test_a_script_that_fails_leaves_the_old_file_and_no_copies(tmp_path: P
     path = tmp_path / "x.db"
     await filled(path, "a")
     for _ in range(2):
-        with pytest.raises(sqlite3.OperationalError, match="nowhere"):
+        with pytest.raises(StoreUnusable, match="nowhere"):
             await install(path, ONE, FAILING)
         assert rows(path, "SELECT name FROM things") == [("a",)]
         assert rows(path, "SELECT version FROM components") == [(1,)]

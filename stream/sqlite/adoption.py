@@ -22,7 +22,9 @@ _KNOW_PRODUCER: Final = """
 INSERT INTO producers (stream, name)
 SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM producers WHERE stream = ?1 AND name = ?2)"""
 _SET_WATERMARK: Final = """
-UPDATE producers SET epoch = ?3, seq = ?4, first = ?5 + 1, last = ?5 WHERE stream = ?1 AND name = ?2"""
+UPDATE producers SET epoch = ?3, seq = ?4, first = ?5 + 1, last = ?5,
+  guard = 3 * (?3 % 1000003) + 5 * (?4 % 1000003) + 7 * ((?5 + 1) % 1000003) + 11 * (?5 % 1000003)
+WHERE stream = ?1 AND name = ?2"""
 
 
 async def adopt(
@@ -37,7 +39,7 @@ async def adopt(
     for row in _rows(events):
         last, data = row[-1].seq, pack([NewEvent(event.type, event.data) for event in row])
         at = row[0].at
-        crc = checksum(append_place(stream_id, last, at), data)
+        crc = checksum(append_place(stream_id, last, at, b""), data)
         await sql(_INSERT, (key, last, len(row), at, b"", crc, data))
     head = floor + len(events)
     for producer in producers:  # the numbers of its newest append are not known here

@@ -40,6 +40,8 @@ def telling(faults: Iterator[Fault], last: Fault) -> Iterator[Fault]:
         if ((getattr(error, "sqlite_errorcode", None) or 0) & 0xFF) not in _DAMAGE:
             raise
         yield last._replace(what=f"{last.what} ({error})")
+    except (TypeError, ValueError) as error:  # a damaged row may hold anything
+        yield last._replace(what=f"{last.what} ({error})")
 
 
 def versions(connection: sqlite3.Connection) -> dict[str, int]:

@@ -33,10 +33,12 @@ _VERSION_1: Final = (_APPENDS.format(table="chunks"),)
 _VERSION_2: Final = (_APPENDS.format(table="appends"), _CHUNKS)
 _OF_NOBODY: Final = """
 SELECT DISTINCT stream FROM {table} WHERE NOT EXISTS (SELECT 1 FROM streams WHERE id = stream)"""
+_GUARD: Final = """
+AND p.guard = 3 * (p.epoch % 1000003) + 5 * (p.seq % 1000003) + 7 * (p.first % 1000003) + 11 * (p.last % 1000003)"""
 _WATERMARKS: Final = """
 SELECT p.name, p.epoch, p.seq, p.first, p.last, s.head FROM producers AS p JOIN streams AS s ON s.id = p.stream
 WHERE s.name = ? AND epoch IS NOT NULL AND NOT coalesce(
-  p.epoch >= 0 AND p.seq >= 0 AND 0 < p.first AND p.first <= p.last + 1 AND p.last <= s.head, 0)"""
+  p.epoch >= 0 AND p.seq >= 0 AND 0 < p.first AND p.first <= p.last + 1 AND p.last <= s.head {guard}, 0)"""
 _MISPLACED: Final = """
 SELECT n.projector, n.last_seq, s.origin, s.head FROM snapshots AS n JOIN streams AS s ON s.id = n.stream
 WHERE s.name = ? AND NOT (s.origin < n.last_seq AND n.last_seq <= s.head)"""
@@ -64,10 +66,12 @@ def _check_streams(connection: sqlite3.Connection, stream_id: str | None) -> Ite
     tables = _VERSION_1 if version == 1 else _VERSION_2
     last = ""
     while version and (streams := connection.execute(_STREAMS, (last, stream_id)).fetchall()):
+        if streams[-1][0] <= last:  # the index leads round in circles
+            raise ValueError("the index of streams is damaged")
         for name, head in streams:
             broken = Fault(name, "damaged", f"the rows of stream {name!r} can't be read")
             yield from telling(_check_rows(connection, tables, name, head), broken)
-            yield from telling(_check_places(connection, name), broken)
+            yield from telling(_check_places(connection, version, name), broken)
         last = streams[-1][0]
     for table in ("appends", "chunks") if version > 1 and stream_id is None else ():
         for (key,) in connection.execute(_OF_NOBODY.format(table=table)).fetchall():
@@ -143,8 +147,9 @@ def _check_row(
         yield Fault(name, "producer", f"producer {who!r} of stream {name!r} has forgotten its append {epoch}/{number}")
 
 
-def _check_places(connection: sqlite3.Connection, name: str) -> Iterator[Fault]:
-    for who, epoch, number, first, last, head in connection.execute(_WATERMARKS, (name,)).fetchall():
+def _check_places(connection: sqlite3.Connection, version: int, name: str) -> Iterator[Fault]:
+    watermarks = _WATERMARKS.format(guard=_GUARD if version > 1 else "")
+    for who, epoch, number, first, last, head in connection.execute(watermarks, (name,)).fetchall():
         what = f"producer {who!r} of stream {name!r} is at {epoch}/{number}, events {first} to {last}, the head is {head}"
         yield Fault(name, "producer", what)
     for projector, last_seq, origin, head in connection.execute(_MISPLACED, (name,)).fetchall():

@@ -20,6 +20,8 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 _APPEND: Final = msgspec.msgpack.Decoder(list[tuple[str, bytes]])
 _CHUNK: Final = msgspec.msgpack.Decoder(list[tuple[int, bytes | None, list[tuple[str, bytes]]]])
 
+_DAMAGED: Final = (TypeError, ValueError, AttributeError, msgspec.MsgspecError)  # a damaged row may hold anything
+
 
 class StoredAppend(NamedTuple):
     """A row of `appends`."""
@@ -42,9 +44,9 @@ def checksum(place: str, data: bytes) -> int:
     return zlib.crc32(data, zlib.crc32(place.encode()))
 
 
-def append_place(stream_id: str, last: int, at: int) -> str:
+def append_place(stream_id: str, last: int, at: int, aid: bytes) -> str:
     """What the checksum of an append covers beside its data."""
-    return f"{last} {at} {stream_id}"
+    return f"{last} {at} {aid.hex()} {stream_id}"
 
 
 def chunk_place(stream_id: str, last: int) -> str:
@@ -54,25 +56,37 @@ def chunk_place(stream_id: str, last: int) -> str:
 
 def unpack(stream_id: str, row: StoredAppend) -> list[Event]:
     """The events of an append; raises `CorruptEvent` if they are not what was packed."""
-    first = _check_append(stream_id, row)
-    pairs = _APPEND.decode(row.data)
+    first = row.last - row.n + 1
+    try:
+        _check_append(stream_id, row)
+        pairs = _APPEND.decode(row.data)
+    except _DAMAGED as error:
+        raise _unreadable(stream_id, first, row.last) from error
     _check_count(stream_id, first, row.n, len(pairs))
     return [Event(stream_id, seq, kind, body, row.at) for seq, (kind, body) in enumerate(pairs, first)]
 
 
 def merge(stream_id: str, rows: Sequence[StoredAppend]) -> bytes:
     """The data of the chunk that holds these appends, which follow each other; raises `CorruptEvent`."""
-    for row in rows:
-        _check_append(stream_id, row)
+    try:
+        for row in rows:
+            _check_append(stream_id, row)
+    except _DAMAGED as error:
+        raise _unreadable(stream_id, rows[0].last, rows[-1].last) from error
     return _ENCODER.encode([(row.at, row.aid if len(row.aid) == NAMED_BYTES else None, msgspec.Raw(row.data)) for row in rows])
 
 
 def split(stream_id: str, last: int, n: int, crc: int, data: bytes) -> list[Event]:
     """The events of a chunk; raises `CorruptEvent` if they are not what was merged."""
-    first = _check(stream_id, last, n, crc, data)
+    first = last - n + 1
     events: list[Event] = []
+    try:
+        _check(stream_id, last, n, crc, data)
+        appends = _CHUNK.decode(data)
+    except _DAMAGED as error:
+        raise _unreadable(stream_id, first, last) from error
     seq = first
-    for at, _, pairs in _CHUNK.decode(data):
+    for at, _, pairs in appends:
         for kind, body in pairs:  # a comprehension for each append would cost more: most hold one event
             events.append(Event(stream_id, seq, kind, body, at))
             seq += 1
@@ -82,7 +96,7 @@ def split(stream_id: str, last: int, n: int, crc: int, data: bytes) -> list[Even
 
 def holds_append(stream_id: str, row: tuple[int, int, int, bytes], append_last: int, n: int, aid: bytes) -> bool:
     """Whether the chunk (last, n, crc, data) holds the append of this name whose last event is `append_last`."""
-    last = _check(stream_id, *row) - 1
+    last = split(stream_id, *row)[0].seq - 1
     for _, name, pairs in _CHUNK.decode(row[3]):
         last += len(pairs)
         if last >= append_last:
@@ -92,7 +106,7 @@ def holds_append(stream_id: str, row: tuple[int, int, int, bytes], append_last: 
 
 def _check_append(stream_id: str, row: StoredAppend) -> int:
     first = row.last - row.n + 1
-    if row.crc != checksum(append_place(stream_id, row.last, row.at), row.data) and row.crc != checksum(
+    if row.crc != checksum(append_place(stream_id, row.last, row.at, row.aid), row.data) and row.crc != checksum(
         chunk_place(stream_id, row.last), row.data
     ):
         raise _wrong_checksum(stream_id, first, row.last)
@@ -104,6 +118,10 @@ def _check(stream_id: str, last: int, n: int, crc: int, data: bytes) -> int:
     if checksum(chunk_place(stream_id, last), data) != crc:
         raise _wrong_checksum(stream_id, first, last)
     return first
+
+
+def _unreadable(stream_id: str, first: int, last: int) -> CorruptEvent:
+    return CorruptEvent(stream_id, first, f"the row of events {first} to {last} can't be unpacked")
 
 
 def _wrong_checksum(stream_id: str, first: int, last: int) -> CorruptEvent:

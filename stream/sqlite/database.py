@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import sqlite3
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,7 +18,7 @@ import aiosqlite
 import anyio
 
 from stream.errors import StoreClosed, StreamError
-from stream.sqlite.errors import is_busy, translate
+from stream.sqlite.errors import FAILURES, is_busy, translate
 from stream.sqlite.migrations import check_owner, migrate
 from stream.sqlite.places import check_place
 
@@ -104,7 +103,7 @@ class Database:
         self._next_reader = (self._next_reader + 1) % len(self._readers)
         try:
             return list(await self._readers[self._next_reader].execute_fetchall(text, parameters))  # type: ignore[arg-type]
-        except sqlite3.Error as error:
+        except FAILURES as error:
             raise translate(error, self.path) from error
         except ValueError as error:  # aiosqlite: closed while this call was on its way
             raise StoreClosed(f"{self.path} is closed") from error
@@ -138,7 +137,7 @@ class Database:
                 self._readers = await connections.open_readers()
             except BaseException as error:  # noqa: BLE001 - it is the opener's
                 self._closing = True
-                _settle(self._opened, error=translate(error, self.path) if isinstance(error, sqlite3.Error) else error)
+                _settle(self._opened, error=translate(error, self.path) if isinstance(error, FAILURES) else error)
                 return
             _settle(self._opened, None)
             try:
@@ -187,7 +186,7 @@ class Database:
         while True:
             try:
                 rows: list[Any] = list(await self._writer.execute_fetchall(text, parameters))
-            except sqlite3.Error as error:
+            except FAILURES as error:
                 if not is_busy(error):
                     raise translate(error, self.path) from error
                 self._busy_since = self._busy_since or time.monotonic()
@@ -273,7 +272,7 @@ async def _patiently(step: Callable[[], Awaitable[object]]) -> None:
     while True:
         try:
             await step()
-        except sqlite3.Error as error:
+        except FAILURES as error:
             if not is_busy(error) or time.monotonic() > deadline:
                 raise
         else:

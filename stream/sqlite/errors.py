@@ -17,13 +17,17 @@ _UNUSABLE: Final = {
 }
 
 
+FAILURES: Final = (sqlite3.Error, UnicodeDecodeError)
+"""What a statement raises; the second where a damaged file has SQLite speak of what is no text."""
+
+
 def is_busy(error: BaseException) -> bool:
     """Another connection holds the lock; nothing was written, so trying again is safe."""
     return _primary_code(error) in _BUSY
 
 
-def translate(error: sqlite3.Error, place: str) -> StreamError:
-    """The error a caller gets. Raises `error` itself where it is this package's own fault."""
+def translate(error: Exception, place: str) -> StreamError:
+    """The error a caller gets for what a statement raised."""
     code = _primary_code(error)
     if code in _BUSY:
         return StoreBusy(f"{place}: another process held the lock too long, nothing was stored: try again")
@@ -33,7 +37,8 @@ def translate(error: sqlite3.Error, place: str) -> StreamError:
         return StoreUnusable(place, _UNUSABLE[code])
     if code == sqlite3.SQLITE_IOERR:
         return StoreFull(f"{place}: the disk refused to write or read ({error}), nothing was stored: mend it and try again")
-    raise error
+    # Our statements are right for our tables, so these are not what they were.
+    return StoreUnusable(place, f"the file is damaged, or its tables are not ours ({error}): run `tailfold verify`")
 
 
 def _primary_code(error: BaseException) -> int:

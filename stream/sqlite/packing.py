@@ -63,6 +63,8 @@ class Packer:
         if (len(self._due) >= _FEW_STREAMS or self._is_late) and not self._is_packing:
             self._is_packing, self._is_late = True, False
             streams, self._due = self._due[:_PACK_STREAMS], self._due[_PACK_STREAMS:]
+            for stream in streams:  # whatever becomes of it: what fails is not tried again at once
+                stream.unpacked = 0
             job = self._database.whole(lambda sql: _pack(sql, streams))
             self._database.submit(job).add_done_callback(self._packed)
 
@@ -95,7 +97,6 @@ async def _pack(sql: Sql, streams: Sequence[Stream]) -> None:
         await sql(_DELETE, (json.dumps(packed),))
     looked_through = {row[0]: row[2] for row in rows}
     for stream in streams:
-        stream.unpacked = 0
         stream.packed = looked_through.get(stream.key, stream.packed)
 
 

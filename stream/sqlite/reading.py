@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from stream.errors import CorruptEvent, Truncated
 from stream.limits import MAX_APPEND_EVENTS, MAX_INTEGER, MAX_PAGE_BYTES
+from stream.sqlite.bounds import check_bounds
 from stream.sqlite.chunks import StoredAppend, split, unpack
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _CHUNK: Final = 1
 # One statement, so that nothing can move from one table to the other meanwhile. Only rows that hold a wanted number;
 # as a row holds at most so many, the index ends the search. What is large is fetched by itself.
 _PAGE: Final = """
-SELECT 0, floor, head, NULL, NULL, NULL, NULL FROM streams WHERE name = ?1
+SELECT 0, floor, head, origin, NULL, NULL, NULL FROM streams WHERE name = ?1
 UNION ALL SELECT * FROM (
   SELECT 1, last, n, 0, x'', crc, data FROM chunks WHERE stream = (SELECT id FROM streams WHERE name = ?1)
   AND last > ?2 AND last < ?4 AND last - n < ?5 ORDER BY last LIMIT ?3)
@@ -42,7 +43,8 @@ async def read_page(database: Database, stream_id: str, after: int, limit: int) 
         rows = await database.read(_PAGE, (stream_id, cursor, count, end + MAX_APPEND_EVENTS, end, _INLINE_BYTES))
         if not rows:
             return events
-        (_, floor, head, *_), *rows = rows
+        (_, floor, head, origin, *_), *rows = rows
+        check_bounds(stream_id, floor, head, origin)
         if cursor < floor:
             if events:  # the floor rose between two pages: what was read is right, the next read tells
                 return events
@@ -64,7 +66,7 @@ async def _read_rows(
     """The events behind the cursor as far as they follow each other, and about how many bytes they are."""
     events: list[Event] = []
     size_bytes = 0
-    for row in sorted(rows, key=lambda row: int(row[1])):
+    for row in _sort(stream_id, rows):
         if row[1] - row[2] > cursor:  # the other table's rows end before this one, or a row is missing
             break
         found = await _unpack_row(database, stream_id, row)
@@ -89,3 +91,10 @@ async def _unpack_row(database: Database, stream_id: str, row: Row) -> list[Even
             return None
         [(data,)] = large
     return unpack(stream_id, StoredAppend(last, n, at, aid, crc, data))
+
+
+def _sort(stream_id: str, rows: list[Row]) -> list[Row]:
+    for row in rows:
+        if not (isinstance(row[1], int) and isinstance(row[2], int)):  # a damaged row may hold anything
+            raise CorruptEvent(stream_id, 0, "a row does not say which events it holds")
+    return sorted(rows, key=lambda row: int(row[1]))

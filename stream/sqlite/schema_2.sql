@@ -2,6 +2,17 @@
 --
 -- `appends` is kept small by moving runs of its rows into `chunks`, so that appends to a hundred streams touch a handful
 -- of pages, and not a page of a large index for each stream. No foreign keys: its first trigger asks for more.
+
+-- `guard` follows from the other numbers of a watermark: a flipped bit in any of them is noticed.
+DROP TRIGGER watermarks_never_fall;
+ALTER TABLE producers ADD COLUMN guard INTEGER;
+UPDATE producers SET guard = 3 * (epoch % 1000003) + 5 * (seq % 1000003) + 7 * (first % 1000003) + 11 * (last % 1000003);
+
+CREATE TRIGGER watermarks_never_fall BEFORE UPDATE ON producers
+  WHEN OLD.epoch IS NOT NULL AND (NEW.epoch IS NULL OR NEW.seq IS NULL
+    OR (NEW.epoch, NEW.seq) <= (OLD.epoch, OLD.seq))
+BEGIN SELECT RAISE (ABORT, 'watermarks never fall'); END;
+
 CREATE TABLE appends (
   pos      INTEGER PRIMARY KEY,
   stream   INTEGER NOT NULL,
@@ -41,7 +52,8 @@ CREATE TABLE chunks (
 CREATE TRIGGER an_append_continues_its_stream_and_its_producer BEFORE INSERT ON appends
   WHEN NEW.last - NEW.n IS NOT (SELECT head FROM streams WHERE id = NEW.stream)
     OR (NEW.producer IS NOT NULL AND NOT EXISTS (
-      SELECT 1 FROM producers AS p WHERE p.id = NEW.producer AND p.stream = NEW.stream AND (
+      SELECT 1 FROM producers AS p WHERE p.id = NEW.producer AND p.stream = NEW.stream
+      AND p.guard IS 3 * (p.epoch % 1000003) + 5 * (p.seq % 1000003) + 7 * (p.first % 1000003) + 11 * (p.last % 1000003) AND (
         (NEW.epoch = p.epoch AND NEW.pseq = p.seq + 1) OR (NEW.pseq = 0 AND (p.epoch IS NULL OR NEW.epoch > p.epoch)))))
     OR (NEW.pos > 0 AND EXISTS (SELECT 1 FROM appends WHERE pos = NEW.pos))
 BEGIN SELECT RAISE (IGNORE); END;
@@ -49,7 +61,9 @@ BEGIN SELECT RAISE (IGNORE); END;
 CREATE TRIGGER an_append_moves_head_and_watermark AFTER INSERT ON appends
 BEGIN
   UPDATE streams SET head = NEW.last WHERE id = NEW.stream;
-  UPDATE producers SET epoch = NEW.epoch, seq = NEW.pseq, first = NEW.last - NEW.n + 1, last = NEW.last
+  UPDATE producers SET epoch = NEW.epoch, seq = NEW.pseq, first = NEW.last - NEW.n + 1, last = NEW.last,
+    guard = 3 * (NEW.epoch % 1000003) + 5 * (NEW.pseq % 1000003) 
+      + 7 * ((NEW.last - NEW.n + 1) % 1000003) + 11 * (NEW.last % 1000003)
     WHERE id = NEW.producer;
 END;
 

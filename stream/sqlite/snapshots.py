@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from stream.errors import SnapshotUnreadable
 from stream.limits import check_id, check_position
-from stream.records import Bounds, Snapshot, SnapshotInfo
+from stream.records import Snapshot, SnapshotInfo
 from stream.snapshots import check_dispensable, check_snapshot, open_envelope, seal
+from stream.sqlite.bounds import READ_BOUNDS, bounds_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
     from stream.sqlite.database import Database, Row, Sql
 
 _STREAM: Final = "(SELECT id FROM streams WHERE name = ?1)"
-_BOUNDS: Final = "SELECT floor, head, origin FROM streams WHERE name = ?"
 _NEXT_OLDER: Final = f"""
 SELECT last_seq, envelope FROM snapshots
 WHERE stream = {_STREAM} AND projector = ?2 AND last_seq < ?3 ORDER BY last_seq DESC LIMIT 1"""  # noqa: S608 - constants
@@ -36,8 +37,8 @@ class SqliteSnapshots:
         check_id("stream id", snapshot.stream_id)
 
         async def job(sql: Sql) -> bool:
-            rows = await sql(_BOUNDS, (snapshot.stream_id,))
-            check_snapshot(snapshot, Bounds(*rows[0]) if rows else Bounds(0, 0))
+            rows = await sql(READ_BOUNDS, (snapshot.stream_id,))
+            check_snapshot(snapshot, bounds_of(snapshot.stream_id, rows))
             newest = await _newest(sql, snapshot.stream_id, snapshot.projector)
             if newest is not None and snapshot.last_seq <= newest.last_seq:
                 return False
@@ -67,9 +68,9 @@ class SqliteSnapshots:
             check_position("last_seq", last_seq)
 
         async def job(sql: Sql) -> None:
-            rows = await sql(_BOUNDS, (stream_id,))
+            rows = await sql(READ_BOUNDS, (stream_id,))
             if rows and last_seq is not None:
-                check_dispensable(stream_id, projector, last_seq, Bounds(*rows[0]), await _list(sql, stream_id))
+                check_dispensable(stream_id, projector, last_seq, bounds_of(stream_id, rows), await _list(sql, stream_id))
             await sql(_DROP, (stream_id, projector, last_seq))
 
         await self._database.transact(job)
@@ -78,7 +79,10 @@ class SqliteSnapshots:
 async def _newest(sql: Callable[..., Awaitable[list[Row]]], stream_id: str, projector: str) -> Snapshot | None:
     below = 2**63 - 1
     while rows := await sql(_NEXT_OLDER, (stream_id, projector, below)):
-        [(below, envelope)] = rows
+        [(last_seq, envelope)] = rows
+        if not isinstance(last_seq, int) or last_seq >= below:  # a damaged index would lead round in circles
+            return None
+        below = last_seq
         snapshot = open_envelope(envelope, stream_id=stream_id, projector=projector)
         if snapshot is not None:
             return snapshot
@@ -90,6 +94,10 @@ async def _list(sql: Callable[..., Awaitable[list[Row]]], stream_id: str) -> lis
     place: tuple[str, int] = ("", 0)
     while rows := await sql(_ALL, (stream_id, *place)):
         [(projector, last_seq, envelope)] = rows
+        if (
+            not isinstance(projector, str) or not isinstance(last_seq, int) or (projector, last_seq) <= place
+        ):  # a damaged index would lead round in circles
+            raise SnapshotUnreadable(stream_id, str(projector), "the index of snapshots is damaged: run `tailfold verify`")
         place = (projector, last_seq)
         readable = open_envelope(envelope, stream_id=stream_id, projector=projector) is not None
         infos.append(SnapshotInfo(projector, last_seq, readable))

@@ -7,11 +7,13 @@ import secrets
 from typing import TYPE_CHECKING, Final
 
 from stream.admission import admit, check_adoption, prepare
+from stream.errors import StoreUnusable
 from stream.finishing import finish_anyway
 from stream.limits import check_id, check_position
 from stream.memory import now_ms
 from stream.records import AppendResult, Bounds, Event, NewEvent, Producer, StreamInfo
 from stream.sqlite.adoption import adopt
+from stream.sqlite.bounds import READ_BOUNDS, READ_WATERMARK, bounds_of, check_bounds, watermark_of
 from stream.sqlite.migrations import read_scripts
 from stream.sqlite.reading import read_page
 from stream.sqlite.snapshots import SqliteSnapshots
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from stream.sqlite.database import Database, Sql
 
 _PAGE_ROWS: Final = 256
-_BOUNDS: Final = "SELECT floor, head, origin FROM streams WHERE name = ?"
 _RAISE_FLOOR: Final = """
 UPDATE streams SET floor = max(floor, ?2) WHERE name = ?1 AND ?2 <= head RETURNING floor, head, origin"""
 
@@ -101,19 +102,15 @@ class SqliteStore:
     async def bounds(self, stream_id: str) -> Bounds:
         """See `EventStore.bounds`."""
         check_id("stream id", stream_id)
-        rows = await self.database.read(_BOUNDS, (stream_id,))
-        return Bounds(*rows[0]) if rows else Bounds(0, 0)
+        return bounds_of(stream_id, await self.database.read(READ_BOUNDS, (stream_id,)))
 
     async def producer(self, stream_id: str, producer_id: str) -> Producer | None:
         """See `EventStore.producer`."""
         check_id("stream id", stream_id)
         check_id("producer id", producer_id)
-        text = (
-            "SELECT epoch, seq FROM producers WHERE stream = (SELECT id FROM streams WHERE name = ?) "
-            "AND name = ? AND epoch IS NOT NULL"
-        )
-        rows = await self.database.read(text, (stream_id, producer_id))
-        return Producer(producer_id, *rows[0]) if rows else None
+        rows = await self.database.read(READ_WATERMARK, (stream_id, producer_id))
+        watermark = watermark_of(stream_id, producer_id, rows)
+        return None if watermark is None else Producer(producer_id, watermark.epoch, watermark.seq)
 
     async def wait(self, stream_id: str, *, after: int) -> None:
         """See `EventStore.wait`. Other processes are seen by a poll, one for all waiters of this store."""
@@ -129,7 +126,7 @@ class SqliteStore:
         rows = await self.database.write(lambda sql: sql(_RAISE_FLOOR, (stream_id, through)))
         if rows:
             self._sweeper.sweep(stream_id)
-            return Bounds(*rows[0])
+            return bounds_of(stream_id, rows)
         bounds = await self.bounds(stream_id)
         if through > bounds.head:
             raise ValueError(f"stream {stream_id!r} ends at {bounds.head}, it can't be truncated through {through}")
@@ -158,9 +155,12 @@ class SqliteStore:
             check_id("prefix", prefix)
         last = ""
         while rows := await self.database.read(text, (last, prefix, _PAGE_ROWS)):
-            for row in rows:
-                yield StreamInfo(*row)
-            last = rows[-1][0]
+            for name, floor, head, origin in rows:
+                if not isinstance(name, str) or name <= last:  # or this would never end
+                    raise StoreUnusable(self.database.path, "its index of streams is damaged: run `tailfold verify`")
+                check_bounds(name, floor, head, origin)
+                yield StreamInfo(name, floor, head, origin)
+                last = name
 
     async def close(self) -> None:
         """See `EventStore.close`."""

@@ -105,5 +105,7 @@ class Sweeper:
     async def _find_left(self) -> None:
         last = ""
         while rows := await self._database.read(_LEFT, (last,)):
+            if not isinstance(rows[-1][0], str) or rows[-1][0] <= last:  # a damaged index would lead round in circles
+                return
             self._waiting.update((name, None) for (name,) in rows)
             last = rows[-1][0]

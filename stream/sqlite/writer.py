@@ -14,9 +14,10 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from stream.admission import Append, Watermark, admit
+from stream.admission import Append, admit
 from stream.errors import CorruptEvent, StoreClosed, StreamError
 from stream.records import AppendResult
+from stream.sqlite.bounds import READ_WATERMARK, watermark_of
 from stream.sqlite.chunks import append_place, checksum, holds_append, pack
 from stream.sqlite.keys import Keys, Stream
 from stream.sqlite.packing import Packer
@@ -35,7 +36,6 @@ _INSERT: Final = "INSERT INTO appends (stream, last, n, at, aid, producer, epoch
 _ROW: Final = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _EARLIER: Final = "SELECT n FROM appends WHERE stream = ? AND last = ? AND aid = ?"
 _EARLIER_CHUNK: Final = "SELECT last, n, crc, data FROM chunks WHERE stream = ? AND last >= ? ORDER BY last LIMIT 1"
-_WATERMARK: Final = "SELECT epoch, seq, first, last FROM producers WHERE id = ?"
 
 
 class Writer:
@@ -158,7 +158,7 @@ class Writer:
             else:
                 known_key = self._keys.producers.get((key, producer.id))
                 values += (known_key or await self._keys.know_producer(sql, key, producer.id), producer.epoch, producer.seq)
-            values += (checksum(append_place(append.stream_id, last, at), request.data), request.data)
+            values += (checksum(append_place(append.stream_id, last, at, append.aid), request.data), request.data)
         rows = await sql(self._text(len(batch)), values)
         stored = {row[0] for row in rows}
         for request in batch:
@@ -199,8 +199,8 @@ class Writer:
         stream = await self._keys.look_up_stream(sql, append.stream_id)
         watermark = None
         if producer is not None:
-            [row] = await sql(_WATERMARK, (await self._keys.know_producer(sql, stream.key, producer.id),))
-            watermark = None if row[0] is None else Watermark(*row)
+            rows = await sql(READ_WATERMARK, (append.stream_id, producer.id))
+            watermark = watermark_of(append.stream_id, producer.id, rows)
         try:
             answer = admit(append, head=stream.head, watermark=watermark, earlier=await _find_earlier(sql, append, stream))
         except StreamError as refusal:

@@ -1,0 +1,49 @@
+"""Reads what a stream keeps apart from its rows, and notices where that can't be right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from stream.admission import Watermark
+from stream.errors import CorruptEvent
+from stream.records import Bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stream.sqlite.database import Row
+
+READ_WATERMARK: Final = """
+SELECT epoch, seq, first, last, guard FROM producers
+WHERE stream = (SELECT id FROM streams WHERE name = ?) AND name = ?"""
+READ_BOUNDS: Final = "SELECT floor, head, origin FROM streams WHERE name = ?"
+
+
+def bounds_of(stream_id: str, rows: Sequence[Row]) -> Bounds:
+    """What `READ_BOUNDS` found; raises `CorruptEvent` where the row of the stream is damaged."""
+    if not rows:
+        return Bounds(0, 0)
+    return check_bounds(stream_id, *rows[0])
+
+
+def check_bounds(stream_id: str, floor: object, head: object, origin: object) -> Bounds:
+    """These as bounds. The schema keeps them right, so anything else is damage."""
+    if isinstance(floor, int) and isinstance(head, int) and isinstance(origin, int) and 0 <= origin <= floor <= head:
+        return Bounds(floor, head, origin)
+    raise CorruptEvent(stream_id, 0, "the row that keeps its floor, head and origin is damaged")
+
+
+def watermark_of(stream_id: str, producer_id: str, rows: Sequence[Row]) -> Watermark | None:
+    """What `READ_WATERMARK` found; raises `CorruptEvent` where the row of the producer is damaged."""
+    if not rows or rows[0] == (None,) * 5:
+        return None
+    epoch, seq, first, last, guard = rows[0]
+    numbers = (epoch, seq, first, last)
+    if not all(isinstance(number, int) for number in numbers) or guard != _guard(numbers):
+        raise CorruptEvent(stream_id, 0, f"the row that keeps the watermark of producer {producer_id!r} is damaged")
+    return Watermark(epoch, seq, first, last)
+
+
+def _guard(numbers: tuple[int, ...]) -> int:
+    """As the schema has it; the remainder keeps large numbers from leaving SQLite's integers."""
+    return sum(factor * (number % 1_000_003) for factor, number in zip((3, 5, 7, 11), numbers, strict=True))
