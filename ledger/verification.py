@@ -10,7 +10,7 @@ from ledger.backup import known_scripts
 from ledger.errors import LedgerBehind, LedgerDamaged
 from projector import State, open_runs, settle
 from projector.folds import ending
-from stream import CorruptEvent, StoreUnusable
+from stream import CorruptEvent, StoreUnusable, Truncated
 from stream.sqlite import MEMORY, SqliteStore
 from stream.sqlite.aside import aside
 from stream.sqlite.checking import check_file
@@ -96,8 +96,8 @@ async def _verify_one(ledger: Ledger, conversation: str, *, is_told: bool) -> As
     except CorruptEvent as error:
         if not is_told:
             yield Finding(conversation, "damaged", str(error), "restore the log from a backup")
-    except LedgerDamaged:
-        pass  # found again below
+    except (LedgerDamaged, Truncated):
+        pass  # found again below; or its log was let go meanwhile and can't be compared any more
     except LedgerBehind as error:
         yield Finding(conversation, "hole", str(error), "restore a newer ledger or an older log")
     async for damage in ledger.tables.damaged(conversation):

@@ -9,7 +9,7 @@ from stream.errors import InvalidEvent, InvalidId
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from stream.records import NewEvent, Producer
+    from stream.records import Event, NewEvent, Producer
 
 MAX_ID_BYTES: Final = 256
 MAX_RUN_ID_BYTES: Final = 200
@@ -56,6 +56,16 @@ def check_events(events: Sequence[NewEvent], *, first_index: int = 0) -> None:
         total_bytes += len(event.data)
         if total_bytes > MAX_APPEND_BYTES:
             raise InvalidEvent(index, f"the append grows over {MAX_APPEND_BYTES} bytes here: split it")
+
+
+def cut_page(events: list[Event]) -> list[Event]:
+    """The events up to the one that reaches `MAX_PAGE_BYTES`."""
+    size_bytes = 0
+    for count, event in enumerate(events, 1):
+        size_bytes += len(event.data)
+        if size_bytes >= MAX_PAGE_BYTES:
+            return events[:count]
+    return events
 
 
 def check_producer(producer: Producer) -> None:

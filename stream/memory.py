@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from stream.admission import Append, Watermark, admit, check_adoption, prepare
 from stream.errors import SeqConflict, StoreClosed, Truncated
-from stream.limits import MAX_PAGE_BYTES, check_id, check_position
+from stream.limits import check_id, check_position, cut_page
 from stream.records import AppendResult, Bounds, Event, Producer, Snapshot, SnapshotInfo, StreamInfo
 from stream.snapshots import check_dispensable, check_snapshot, open_envelope, seal
 from stream.wakeups import Wakeups, await_signal
@@ -90,7 +90,7 @@ class MemoryStore:
         if after < stream.floor:
             raise Truncated(stream_id, after, stream.floor)
         start = after - stream.floor
-        return _cut_page(stream.events[start : start + limit])
+        return cut_page(stream.events[start : start + limit])
 
     async def bounds(self, stream_id: str) -> Bounds:
         """See `EventStore.bounds`."""
@@ -196,15 +196,6 @@ class MemorySnapshots:
                 if snapshot is not None:
                     return snapshot
         return None
-
-
-def _cut_page(events: list[Event]) -> list[Event]:
-    size_bytes = 0
-    for count, event in enumerate(events, 1):
-        size_bytes += len(event.data)
-        if size_bytes >= MAX_PAGE_BYTES:
-            return events[:count]
-    return events
 
 
 class _Stream:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
 import random
 import signal
 import sqlite3
@@ -114,3 +115,17 @@ async def test_a_killed_copy_is_absent_or_whole_and_the_next_one_cleans_up(tmp_p
         await restore(str(path), str(target), KNOWN)
     assert names(tmp_path) == {"log.db", "copy.db"}
     assert await contents(target) == expected
+
+
+async def test_a_backup_killed_right_after_it_was_made_is_not_emptied_by_the_next(tmp_path: Path) -> None:
+    """Between its two names it is one file; the next attempt must not write into it."""
+    path, target = str(tmp_path / "log.db"), tmp_path / "backup"
+    async with open_store(path) as store:
+        await store.append("s", [NewEvent("t", b"x")])
+        await back_up(path, str(target))
+        os.link(target, f"{target}.partial")  # as a process leaves it that dies there
+        archived = target.rename(tmp_path / "archive")
+        before = archived.read_bytes()
+        await back_up(path, str(target))
+    assert archived.read_bytes() == before
+    assert target.read_bytes()[:15] == before[:15]

@@ -6,11 +6,11 @@ import asyncio
 import random
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from stream import AppendResult, Bounds, CorruptEvent, Event, NewEvent, Producer, SeqConflict, open_store
+from stream import AppendResult, Bounds, CorruptEvent, Event, NewEvent, Producer, SeqConflict, StoreFull, open_store
 from stream.limits import MAX_PAGE_BYTES
 from tests.backends import flip
 
@@ -231,3 +231,71 @@ async def test_a_producer_that_sends_ahead_is_stored_in_order_across_batches(tmp
         assert sorted(answers, key=lambda answer: answer.first_seq) == answers
         own = [event for event in await store.read("s") if event.type == "n"]
         assert [event.data for event in own] == [b"%d" % n for n in range(600)]
+
+
+async def test_an_append_of_many_large_events_is_read_in_bounded_pages(tmp_path: Path) -> None:
+    piece = MAX_PAGE_BYTES // 16
+    async with open_store(str(tmp_path / "log.db"), durability="normal") as store:
+        await store.append("s", [NewEvent("t", bytes([n]) * piece) for n in range(50)])
+        assert len(await store.read("s")) == 16
+        assert [event.data[0] for event in await store.read("s", after=40)] == list(range(40, 50))
+
+
+async def test_what_is_deleted_is_never_packed_behind_the_sweepers_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chunk below the floor would stay until the next deletion, with what was to be gone."""
+    path = tmp_path / "log.db"
+    async with open_store(str(path)) as store:
+        await fill(store, 255)
+        monkeypatch.setattr("stream.sqlite.sweeping.Sweeper.sweep", lambda *_: None)
+        await store.delete("s")
+        await fill(store, 1)  # the 256th: they are packed now
+        await store.append("other", numbered(1, 1))
+        assert counts(path)[1] == 0
+    async with open_store(str(path)) as store:
+        await store.settle()  # type: ignore[union-attr]
+        assert counts(path) == (2, 0)
+        check(await store.read("s", after=255), 256, 256)
+
+
+async def test_a_pack_that_fails_is_tried_again_later(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with open_store(str(path)) as store:
+        statements = store.database._sql  # type: ignore[union-attr]
+
+        async def without_room(text: str, *parameters: Any) -> Any:
+            if text.startswith("INSERT INTO chunks"):
+                raise StoreFull("there is no room")
+            return await statements(text, *parameters)
+
+        store.database._sql = without_room  # type: ignore[union-attr,method-assign]
+        await fill(store, 300)
+        assert counts(path) == (300, 0)
+        store.database._sql = statements  # type: ignore[union-attr,method-assign]
+        await fill(store, 300)
+        check(await store.read("s"), 1, 600)
+    assert counts(path)[1] >= 1
+    assert counts(path)[0] < 300
+
+
+async def test_what_waits_again_keeps_its_order_when_each_is_stored_alone(tmp_path: Path) -> None:
+    """A batch whose statement fails is stored one by one; who is passed over then goes before those behind it."""
+    url = str(tmp_path / "log.db")
+    async with open_store(url) as store, open_store(url) as other:
+        await store.append("s", numbered(1, 1))
+        await other.append("s", numbered(2, 2))  # what the first store remembers is out of date
+        statements, calls = store.database._sql, 0  # type: ignore[union-attr]
+
+        async def fails_once(text: str, *parameters: Any) -> Any:
+            nonlocal calls
+            calls += text.startswith("INSERT INTO appends")
+            if calls == 1:
+                calls += 1
+                raise StoreFull("there is no room for so many")
+            return await statements(text, *parameters)
+
+        store.database._sql = fails_once  # type: ignore[union-attr,method-assign]
+        sent = [store.append("s", numbered(3 + n, 3 + n), producer=Producer("p", 0, n)) for n in range(5)]
+        assert [answer.first_seq for answer in await asyncio.gather(*sent)] == [3, 4, 5, 6, 7]
+        check(await store.read("s"), 1, 7)

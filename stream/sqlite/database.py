@@ -155,9 +155,12 @@ class Database:
                 return
             self._work.clear()
             self._busy_since = None
-            with anyio.move_on_after(POLL_INTERVAL_S if self._watchers else None):
+            if not self._watchers:
                 await self._work.wait()
-            if self._watchers and not self._jobs:
+                continue
+            with anyio.move_on_after(POLL_INTERVAL_S):
+                await self._work.wait()
+            if not self._jobs:
                 with contextlib.suppress(StreamError):  # whoever waits looks by itself before long
                     await self._look_for_others()
 

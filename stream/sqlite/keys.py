@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -34,10 +35,11 @@ class Keys:
         self.producers: dict[tuple[int, str], int] = {}
 
     def trim(self) -> None:
-        """Forgets all when it is too much: it is only a cache."""
-        if len(self.streams) + len(self.producers) > _MAX_CACHED:
-            self.streams.clear()
-            self.producers.clear()
+        """Forgets the older half when it is too much: it is only a cache."""
+        if len(self.streams) > _MAX_CACHED:
+            self.streams = dict(itertools.islice(self.streams.items(), _MAX_CACHED // 2, None))
+        if len(self.producers) > _MAX_CACHED:
+            self.producers = dict(itertools.islice(self.producers.items(), _MAX_CACHED // 2, None))
 
     async def look_up_stream(self, sql: Sql, name: str) -> Stream:
         """The stream as it is now."""

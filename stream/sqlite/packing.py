@@ -35,8 +35,9 @@ _MAX_CHUNK_BYTES: Final = 48 * 1024
 _MAX_CHUNK_EVENTS: Final = 4_000
 _LOOK: Final = """
 SELECT a.stream, a.pos, a.last, a.n, a.at, a.aid, a.crc, CASE WHEN length(a.data) <= ?2 THEN a.data END
-FROM json_each(?1) AS due CROSS JOIN appends AS a
-ON a.stream = json_extract(due.value, '$[0]') AND a.last > json_extract(due.value, '$[1]') LIMIT ?3"""
+FROM json_each(?1) AS due
+CROSS JOIN streams AS s ON s.id = json_extract(due.value, '$[0]')
+CROSS JOIN appends AS a ON a.stream = s.id AND a.last > max(s.floor, json_extract(due.value, '$[1]')) LIMIT ?3"""
 _INSERT: Final = "INSERT INTO chunks (stream, last, n, crc, data) VALUES "
 _DELETE: Final = "DELETE FROM appends WHERE pos IN (SELECT value FROM json_each(?))"
 
@@ -66,20 +67,26 @@ class Packer:
             for stream in streams:  # whatever becomes of it: what fails is not tried again at once
                 stream.unpacked = 0
             job = self._database.whole(lambda sql: _pack(sql, streams))
-            self._database.submit(job).add_done_callback(self._packed)
+            self._database.submit(job).add_done_callback(lambda done: self._packed(streams, done))
 
-    def _packed(self, job: asyncio.Future[None]) -> None:
+    def _packed(self, streams: Sequence[Stream], job: asyncio.Future[dict[int, int]]) -> None:
         self._is_packing = False
         error = None if job.cancelled() else job.exception()
         if isinstance(error, StoreClosed):
             return
         if error is not None:  # the appends lie where they lay, and will be due again
             _LOG.warning("stream.pack_failed", path=self._database.path, error=type(error).__name__)
+        elif not job.cancelled():
+            for stream in streams:
+                stream.packed = job.result().get(stream.key, stream.packed)
         self.pack_due()
 
 
-async def _pack(sql: Sql, streams: Sequence[Stream]) -> None:
-    """To be run in one transaction."""
+async def _pack(sql: Sql, streams: Sequence[Stream]) -> dict[int, int]:
+    """To be run in one transaction; returns how far each stream was looked through.
+
+    What lies below the floor is left to the sweeper: in a chunk nobody would look for it.
+    """
     names = {stream.key: stream.name for stream in streams}
     after = json.dumps([(stream.key, stream.packed) for stream in streams])
     packed: list[int] = []
@@ -95,9 +102,7 @@ async def _pack(sql: Sql, streams: Sequence[Stream]) -> None:
     if packed:
         await sql(_INSERT + ", ".join(["(?, ?, ?, ?, ?)"] * (len(chunks) // 5)), chunks)
         await sql(_DELETE, (json.dumps(packed),))
-    looked_through = {row[0]: row[2] for row in rows}
-    for stream in streams:
-        stream.packed = looked_through.get(stream.key, stream.packed)
+    return {row[0]: row[2] for row in rows}
 
 
 def _merge_run(key: int, name: str, run: Sequence[Row]) -> tuple[int, int, int, int, bytes]:

@@ -81,6 +81,8 @@ def refusal(error: OSError, target: str) -> StreamError:
 def _own(partial: str, target: str) -> Iterator[tuple[str, int]]:
     """Nobody else fills the same place meanwhile; a lock ends with its process, so a kill leaves no trace of it."""
     check_free(target)
+    if Path(partial).exists() and Path(partial).stat().st_nlink > 1:
+        Path(partial).unlink()  # of one that was killed right after it was made: the file lives on under its own name
     descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         try:

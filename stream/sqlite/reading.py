@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stream.errors import CorruptEvent, Truncated
-from stream.limits import MAX_APPEND_EVENTS, MAX_INTEGER, MAX_PAGE_BYTES
+from stream.limits import MAX_APPEND_EVENTS, MAX_INTEGER, MAX_PAGE_BYTES, cut_page
 from stream.sqlite.bounds import check_bounds
 from stream.sqlite.chunks import StoredAppend, split, unpack
 
@@ -54,7 +54,9 @@ async def read_page(database: Database, stream_id: str, after: int, limit: int) 
             raise CorruptEvent(stream_id, found[-1].seq, f"it lies beyond the head {head}")
         events += found
         size_bytes += found_bytes
-        if len(events) >= limit or size_bytes >= MAX_PAGE_BYTES or cursor + len(found) >= head:
+        if size_bytes >= MAX_PAGE_BYTES:
+            return cut_page(events[:limit])
+        if len(events) >= limit or cursor + len(found) >= head:
             return events[:limit]
         if not found and not any(row[6] is None for row in rows):  # what is large may be swept meanwhile
             raise CorruptEvent(stream_id, cursor + 1, "its row is missing")

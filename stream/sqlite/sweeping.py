@@ -24,7 +24,7 @@ _MIN_SLICE_ROWS: Final = 8
 _MAX_SLICE_ROWS: Final = 512
 _SLICE_S: Final = 0.002  # an append that meets a slice waits so long for it
 _MIN_PAUSE_S: Final = 0.001
-_TABLES: Final = ("chunks", "appends")
+_TABLES: Final = ("appends", "chunks")
 _SLICE: Final = """
 DELETE FROM {table} WHERE pos IN (
   SELECT t.pos FROM streams AS s JOIN {table} AS t ON t.stream = s.id AND t.last <= s.floor

@@ -130,12 +130,18 @@ class Writer:
                 await self._sort_out(sql, batch)
         except Exception as error:  # noqa: BLE001 - it is the callers'
             if isinstance(error, StreamError) and len(batch) > 1:
-                # One bad row fails the statement for all: each alone, so that its fault hits its own caller.
-                for request in batch:
-                    if not request.is_stored:
-                        await self._store(sql, [request])
+                await self._store_singly(sql, [request for request in batch if not request.is_stored])
             else:
                 _refuse((request for request in batch if not request.is_stored), error)
+
+    async def _store_singly(self, sql: Sql, batch: list[_Request]) -> None:
+        """One bad row fails the statement for all: each alone, so that its fault hits its own caller."""
+        for index, request in enumerate(batch):
+            await self._store(sql, [request])
+            if not request.is_stored and not request.answer.done():  # it waits again, so those behind it do
+                self._waiting.popleft()
+                self._waiting.extendleft(reversed(batch[index:]))
+                return
 
     async def _insert(self, sql: Sql, batch: list[_Request]) -> bool:
         """One statement for the batch; whether all of it was stored."""

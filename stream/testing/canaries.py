@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from stream.errors import SeqConflict
 from stream.memory import MemorySnapshots, MemoryStore
 from stream.snapshots import seal
 from stream.testing.backend import MemoryBackend
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
 
 
 class Canary(NamedTuple):
-    """`law` is the law of DESIGN §3 that it breaks."""
+    """`law` is the law of DESIGN §3 that it breaks, `caught_by` the claim of that law that must not hold for it."""
 
     name: str
     law: int
+    caught_by: str
     make_backend: Callable[[], MemoryBackend]
 
 
@@ -90,10 +92,12 @@ class _LeavesHoles(MemoryStore):
     """An expectation beyond the head is taken for the head."""
 
     async def append(self, stream_id: str, events: Sequence[NewEvent], **options: Any) -> AppendResult:
-        head = self.stream(stream_id).head
-        if (options.get("expected_seq") or 0) > head and "append_id" not in options:
-            options["expected_seq"] = head
-        return await super().append(stream_id, events, **options)
+        try:
+            return await super().append(stream_id, events, **options)
+        except SeqConflict as conflict:
+            if conflict.expected < conflict.head or options.get("append_id") is not None:
+                raise
+            return await super().append(stream_id, events, **{**options, "expected_seq": conflict.head})
 
 
 class _LosesAnAppend(MemoryStore):
@@ -123,9 +127,11 @@ class _StoresRepeats(MemoryStore):
     """A named append that is repeated is stored again, behind the first."""
 
     async def append(self, stream_id: str, events: Sequence[NewEvent], **options: Any) -> AppendResult:
-        if options.pop("append_id", None) is not None:
-            options["expected_seq"] = self.stream(stream_id).head
-        return await super().append(stream_id, events, **options)
+        head = self.stream(stream_id).head
+        result = await super().append(stream_id, events, **options)
+        if result.first_seq > head or options.get("append_id") is None:
+            return result
+        return await super().append(stream_id, events)
 
 
 class _SnapshotsGoBackwards(MemoryStore):
@@ -138,10 +144,11 @@ class _SnapshotsGoBackwards(MemoryStore):
 
 class _LastSavedCounts(MemorySnapshots):
     async def save(self, snapshot: Snapshot) -> bool:
-        envelopes = self._store.stream(snapshot.stream_id).envelopes
-        for key in [key for key in envelopes if key[0] == snapshot.projector]:
-            del envelopes[key]
-        envelopes[snapshot.projector, snapshot.last_seq] = seal(snapshot)
+        if not await super().save(snapshot):
+            envelopes = self._store.stream(snapshot.stream_id).envelopes
+            for key in [key for key in envelopes if key[0] == snapshot.projector]:
+                del envelopes[key]
+            envelopes[snapshot.projector, snapshot.last_seq] = seal(snapshot)
         return True
 
 
@@ -154,17 +161,17 @@ def _with(store: Callable[..., MemoryStore]) -> Callable[[], MemoryBackend]:
 
 
 CANARIES: Final = (
-    Canary("lost tail", 1, _LosesItsTail),
-    Canary("lost append", 1, _with(_LosesAnAppend)),
-    Canary("torn batch", 1, _with(_TearsBatches)),
-    Canary("reused numbers", 2, _with(_ReusesNumbers)),
-    Canary("hole", 3, _with(_LeavesHoles)),
-    Canary("repeat stored twice", 3, _with(_StoresRepeats)),
-    Canary("watermark that forgets", 3, _ForgetsWatermarks),
-    Canary("reordered events", 5, _with(_Reorders)),
-    Canary("snapshot that goes backwards", 5, _with(_SnapshotsGoBackwards)),
-    Canary("floor that falls", 6, _with(_LowersTheFloor)),
-    Canary("silent resume", 8, _with(_ResumesSilently)),
-    Canary("follower that skips a gap", 9, _with(_SkipsWhatCameMeanwhile)),
+    Canary("lost tail", 1, "what_was_acknowledged_is_there_after_reopening", _LosesItsTail),
+    Canary("lost append", 1, "what_was_acknowledged_in_any_interleaving_is_where_it_says", _with(_LosesAnAppend)),
+    Canary("torn batch", 1, "an_append_cancelled_after_any_number_of_steps_is_whole_or_absent", _with(_TearsBatches)),
+    Canary("reused numbers", 2, "no_number_is_used_again_after_a_deletion", _with(_ReusesNumbers)),
+    Canary("hole", 3, "a_wrong_expectation_conflicts_and_stores_nothing", _with(_LeavesHoles)),
+    Canary("repeat stored twice", 3, "a_named_append_repeated_gets_its_first_answer", _with(_StoresRepeats)),
+    Canary("watermark that forgets", 3, "a_producers_repeat_is_acknowledged_once_stored", _ForgetsWatermarks),
+    Canary("reordered events", 5, "order_is_by_number_when_the_clock_runs_backwards", _with(_Reorders)),
+    Canary("snapshot that goes backwards", 5, "a_snapshot_never_goes_backwards", _with(_SnapshotsGoBackwards)),
+    Canary("floor that falls", 6, "truncation_never_lowers_the_floor", _with(_LowersTheFloor)),
+    Canary("silent resume", 8, "pages_of_any_size_give_each_event_once_above_the_floor", _with(_ResumesSilently)),
+    Canary("follower that skips a gap", 9, "a_follower_that_stalls_goes_on_where_it_was", _with(_SkipsWhatCameMeanwhile)),
 )
 """All of them, by law."""

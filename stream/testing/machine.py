@@ -8,9 +8,9 @@ from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from stream import Event, NewEvent, Producer, Snapshot, SnapshotInfo, StreamError, retain
+from stream import Event, NewEvent, Producer, Snapshot, SnapshotInfo, StreamError, Truncated, retain
 from stream.testing.backend import MemoryBackend
 
 if TYPE_CHECKING:
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from stream.testing.backend import Backend
 
 _STREAMS = st.sampled_from(["s", "t"])
-_EVENTS = st.lists(st.builds(NewEvent, st.sampled_from(["a", "b"]), st.binary(max_size=3)), max_size=4)
+_EVENT = st.builds(NewEvent, st.sampled_from(["a", "b"]), st.binary(max_size=3))
+_EVENTS = st.lists(_EVENT, max_size=4)
 _SEQS = st.integers(0, 12)
-_PRODUCERS = st.builds(Producer, st.sampled_from(["p", "q"]), st.integers(0, 2), st.integers(0, 3))
+_OFF = st.sampled_from([0, 0, 0, 0, -1, -3, 1, 5])
+"""How far an expectation lies from the head. Most are right: a history of refusals shows little."""
 
 
 def state_machine(make_backend: Callable[[], Backend]) -> type[StoreMachine]:
@@ -39,8 +41,9 @@ class StoreMachine(RuleBasedStateMachine):
         super().__init__()
         self._runner = asyncio.Runner()
         self._backends = (MemoryBackend(), self.make_backend())
-        self._stores = [self._do(backend.open(clock_ms=lambda: 0)) for backend in self._backends]
-        self._followed: dict[str, list[Event]] = {"s": [], "t": []}
+        self._now_ms = 10**12
+        self._stores = [self._do(backend.open(clock_ms=lambda: self._now_ms)) for backend in self._backends]
+        self._sent: list[Callable[[EventStore], Awaitable[Any]]] = []
         self._cursors = {"s": 0, "t": 0}
         self._newest = {"s": 0, "t": 0}
         self._bounds = {"s": (0, 0, 0), "t": (0, 0, 0)}
@@ -51,20 +54,46 @@ class StoreMachine(RuleBasedStateMachine):
             self._do(backend.close())
         self._runner.close()
 
+    @initialize(counts=st.sampled_from([(5, 3), (5, 0)]))
+    def begin(self, counts: tuple[int, int]) -> None:
+        """A stream has events, or is unknown."""
+        for stream_id, count in zip("st", counts, strict=True):
+            self._both(methodcaller("append", stream_id, [NewEvent("a", b"%d" % n) for n in range(count)]))
+
     @rule(stream_id=_STREAMS, events=_EVENTS)
     def append(self, stream_id: str, events: list[NewEvent]) -> None:
         """Behind whatever is there."""
         self._both(lambda store: store.append(stream_id, events))
 
-    @rule(stream_id=_STREAMS, events=_EVENTS, expected=_SEQS, append_id=st.sampled_from([None, "i", "j"]))
-    def append_where_expected(self, stream_id: str, events: list[NewEvent], expected: int, append_id: str | None) -> None:
-        """Named or not: repeats happen by chance, and conflicts often."""
-        self._both(lambda store: store.append(stream_id, events, expected_seq=expected, append_id=append_id))
+    @rule(stream_id=_STREAMS, events=_EVENTS, off=_OFF, append_id=st.sampled_from(["i", "j", None]))
+    def append_where_expected(self, stream_id: str, events: list[NewEvent], off: int, append_id: str | None) -> None:
+        """At the head or beside it, named or not."""
+        expected = max(0, self._bounds[stream_id][1] + off)
+        self._send(lambda store: store.append(stream_id, events, expected_seq=expected, append_id=append_id))
 
-    @rule(stream_id=_STREAMS, events=_EVENTS, producer=_PRODUCERS, expected=st.none() | _SEQS)
-    def append_by_producer(self, stream_id: str, events: list[NewEvent], producer: Producer, expected: int | None) -> None:
-        """Repeats, gaps, new and fenced epochs."""
-        self._both(lambda store: store.append(stream_id, events, producer=producer, expected_seq=expected))
+    @rule(
+        stream_id=_STREAMS,
+        events=st.lists(_EVENT, min_size=1, max_size=4),
+        producer_id=st.sampled_from(["p", "q"]),
+        epoch_step=st.sampled_from([0, 0, 0, 1, -1]),
+        seq_step=st.sampled_from([0, 0, 0, -1, -2, 1]),
+        off=st.none() | _OFF,
+    )
+    def append_by_producer(
+        self, stream_id: str, events: list[NewEvent], producer_id: str, epoch_step: int, seq_step: int, off: int | None
+    ) -> None:
+        """What comes next, repeats, gaps, new and fenced epochs."""
+        newest = self._do(self._stores[0].producer(stream_id, producer_id)) or Producer(producer_id, 1, -1)
+        following = newest.seq + 1 if epoch_step == 0 else 0
+        producer = Producer(producer_id, newest.epoch + epoch_step, max(0, following + seq_step))
+        expected = None if off is None else max(0, self._bounds[stream_id][1] + off)
+        self._send(lambda store: store.append(stream_id, events, producer=producer, expected_seq=expected))
+
+    @precondition(lambda self: self._sent)
+    @rule(back=st.integers(1, 4))
+    def append_again(self, back: int) -> None:
+        """An append that was sent before, whatever became of it."""
+        self._both(self._sent[-min(back, len(self._sent))])
 
     @rule(stream_id=_STREAMS, count=st.integers(100, 300))
     def append_many(self, stream_id: str, count: int) -> None:
@@ -93,17 +122,19 @@ class StoreMachine(RuleBasedStateMachine):
         through = max(0, self._bounds[stream_id][1] - back)
         self._both(lambda store: store.truncate(stream_id, through=through))
 
-    @rule(stream_id=_STREAMS)
-    def delete(self, stream_id: str) -> None:
-        """All of a stream."""
+    @rule(stream_id=_STREAMS, then=st.sampled_from([0, 4, 4]))
+    def delete(self, stream_id: str, then: int) -> None:
+        """All of a stream, which may begin another life."""
         self._newest[stream_id] = 0
         self._both(lambda store: store.delete(stream_id))
+        self._both(lambda store: store.append(stream_id, [NewEvent("d", b"")] * then))
 
-    @rule(stream_id=_STREAMS, back=_SEQS, state=st.binary(max_size=2))
-    def save_snapshot(self, stream_id: str, back: int, state: bytes) -> None:
+    @rule(stream_id=_STREAMS, backs=st.lists(st.integers(-1, 4), min_size=1, max_size=3), state=st.binary(max_size=2))
+    def save_snapshots(self, stream_id: str, backs: list[int], state: bytes) -> None:
         """Newer ones, older ones, ones outside the events."""
-        snapshot = Snapshot(stream_id, "p", 1, max(0, self._bounds[stream_id][1] + 1 - back), 0, state)
-        self._both(lambda store: store.snapshots.save(snapshot))
+        for back in backs:
+            snapshot = Snapshot(stream_id, "p", 1, max(0, self._bounds[stream_id][1] - back), 0, state)
+            self._both(partial(_save, snapshot=snapshot))
 
     @rule(stream_id=_STREAMS, back=st.none() | _SEQS)
     def delete_snapshot(self, stream_id: str, back: int | None) -> None:
@@ -141,6 +172,8 @@ class StoreMachine(RuleBasedStateMachine):
             assert [event.seq for event in answer] == list(range(after + 1, after + 1 + len(answer)))
             self._cursors[stream_id] += len(answer)
         else:
+            assert answer[0] is Truncated
+            assert after < self._bounds[stream_id][0]
             self._cursors[stream_id] = self._bounds[stream_id][0]
 
     @invariant()
@@ -157,8 +190,13 @@ class StoreMachine(RuleBasedStateMachine):
             self._bounds[stream_id] = now
             self._newest[stream_id] = newest.last_seq if newest else 0
 
+    def _send(self, call: Callable[[EventStore], Awaitable[Any]]) -> None:
+        self._sent.append(call)
+        self._both(call)
+
     def _both(self, call: Callable[[EventStore], Awaitable[Any]]) -> Any:
-        """The answer, or what was raised, which must be the same on both sides."""
+        """The answer, or what was raised, which must be the same on both sides. The clock runs backwards all the while."""
+        self._now_ms -= 1
         expected, answer = (self._do(_outcome(call, store)) for store in self._stores)
         assert answer == expected
         return answer
@@ -168,6 +206,10 @@ class StoreMachine(RuleBasedStateMachine):
             return await work
 
         return self._runner.run(run())
+
+
+async def _save(store: EventStore, *, snapshot: Snapshot) -> bool:
+    return await store.snapshots.save(snapshot)
 
 
 async def _snapshots(store: EventStore, *, stream_id: str) -> tuple[Snapshot | None, list[SnapshotInfo]]:
