@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
-from stream import NewEvent, Producer, open_store
+from stream import NewEvent, Producer, StoreClosed, open_store
+from stream.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -187,3 +189,26 @@ async def test_what_was_acknowledged_before_a_cancelled_body_is_there(tmp_path: 
         names = await stored_batches(store)
         assert names[0] == "there"
         assert len(set(names)) == len(names)
+
+
+async def test_a_store_abandoned_while_it_commits_ends_and_says_that_the_outcome_is_unknown(tmp_path: Path) -> None:
+    """The COMMIT goes on in SQLite's thread: a ROLLBACK behind it has nothing to roll back, and must not raise."""
+    for n in range(40):
+        store = await open_store(str(tmp_path / f"{n}.db"))
+        assert isinstance(store, SqliteStore)
+        statements, committing = store.database._sql, asyncio.Event()
+
+        async def told(text: str, *words: Any, statements: Any = statements, committing: asyncio.Event = committing) -> Any:
+            if text == "COMMIT":
+                committing.set()
+            return await statements(text, *words)
+
+        store.database._sql = told  # type: ignore[method-assign]
+        deletion = asyncio.ensure_future(store.delete("s"))
+        await committing.wait()
+        await asyncio.sleep(0)
+        with anyio.fail_after(10):
+            await store.database.abandon()
+            with suppress(StoreClosed):  # or it was done just before
+                await deletion
+        await store.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -74,4 +74,25 @@ async def test_a_deleted_stream_is_swept_too(tmp_path: Path) -> None:
     assert await store.read("s", after=500) == []
     await store.settle()
     assert rows(tmp_path / "a.db") == 0
+    await store.close()
+
+
+async def test_a_slice_is_bounded_in_bytes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = await open_store(str(tmp_path / "a.db"), durability="normal")
+    assert isinstance(store, SqliteStore)
+    for _ in range(12):
+        await store.append("s", [NewEvent("t", bytes(1 << 20))])
+    statements, slices = store.database._sql, list[int]()
+
+    async def watched(text: str, *parameters: Any) -> Any:
+        found = await statements(text, *parameters)
+        if text.lstrip().startswith("DELETE FROM appends"):
+            slices.append(len(found))
+        return found
+
+    monkeypatch.setattr(store.database, "_sql", watched)
+    await store.truncate("s", through=12)
+    await store.settle()
+    assert sum(slices) == 12
+    assert max(slices) == 1
     await store.close()

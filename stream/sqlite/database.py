@@ -202,6 +202,8 @@ class Database:
             pause_s = min(pause_s * 1.5, 0.02)
 
     async def _roll_back(self) -> None:
+        # A statement that was cut off by a cancellation still runs. If it is the COMMIT, there is nothing to roll back.
+        await self._writer.execute_fetchall("SELECT 1")
         if self._writer.in_transaction:
             await self._writer.execute_fetchall("ROLLBACK")
 

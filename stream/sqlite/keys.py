@@ -10,21 +10,22 @@ if TYPE_CHECKING:
 
 _MAX_CACHED: Final = 50_000
 _LOOK_STREAM: Final = """
-SELECT id, head, floor, coalesce((SELECT max(last) FROM chunks WHERE stream = id), 0) FROM streams WHERE name = ?"""
+SELECT id, head, floor, coalesce((SELECT max(last) FROM chunks WHERE stream = id), 0),
+  (SELECT count(*) FROM (SELECT 1 FROM appends WHERE stream = id LIMIT 256)) FROM streams WHERE name = ?"""
 _ADD_STREAM: Final = "INSERT INTO streams (name) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM streams WHERE name = ?1)"
 _LOOK_PRODUCER: Final = "SELECT id FROM producers WHERE stream = ?1 AND name = ?2"
 _ADD_PRODUCER: Final = f"INSERT INTO producers (stream, name) SELECT ?1, ?2 WHERE NOT EXISTS ({_LOOK_PRODUCER})"
 
 
 class Stream:
-    """A stream's key, its head and floor as this process last saw them, and how far it is packed."""
+    """A stream's key, its head and floor as this process last saw them, how far it is packed, and how much is not."""
 
-    __slots__ = ("floor", "head", "key", "name", "packed", "unpacked")
+    __slots__ = ("floor", "head", "is_due", "key", "name", "packed", "unpacked")
 
-    def __init__(self, name: str, key: int, head: int, floor: int, packed: int) -> None:
+    def __init__(self, name: str, key: int, head: int, floor: int, packed: int, unpacked: int) -> None:
         self.name = name
-        self.key, self.head, self.floor, self.packed = key, head, floor, packed
-        self.unpacked = 0  # appends since, of this process
+        self.key, self.head, self.floor, self.packed, self.unpacked = key, head, floor, packed, unpacked
+        self.is_due = False
 
 
 class Keys:
@@ -51,7 +52,7 @@ class Keys:
         if stream is None:
             stream = self.streams[name] = Stream(name, *rows[0])
         else:  # the same object, so that what was counted is not forgotten
-            _, stream.head, stream.floor, _ = rows[0]
+            stream.head, stream.floor = rows[0][1:3]
         return stream
 
     async def know_producer(self, sql: Sql, stream: int, name: str) -> int:

@@ -54,9 +54,10 @@ class Packer:
     def count(self, stream: Stream) -> None:
         """An append of this stream was stored."""
         stream.unpacked += 1
-        if stream.unpacked == _DUE_APPENDS:
+        if stream.unpacked >= _DUE_APPENDS and not stream.is_due:
+            stream.is_due = True
             self._due.append(stream)
-        elif stream.unpacked >= _LATE_APPENDS:
+        if stream.unpacked >= _LATE_APPENDS:
             self._is_late = True
 
     def pack_due(self) -> None:
@@ -65,7 +66,7 @@ class Packer:
             self._is_packing, self._is_late = True, False
             streams, self._due = self._due[:_PACK_STREAMS], self._due[_PACK_STREAMS:]
             for stream in streams:  # whatever becomes of it: what fails is not tried again at once
-                stream.unpacked = 0
+                stream.unpacked, stream.is_due = 0, False
             job = self._database.whole(lambda sql: _pack(sql, streams))
             self._database.submit(job).add_done_callback(lambda done: self._packed(streams, done))
 
@@ -88,7 +89,7 @@ async def _pack(sql: Sql, streams: Sequence[Stream]) -> dict[int, int]:
     What lies below the floor is left to the sweeper: in a chunk nobody would look for it.
     """
     names = {stream.key: stream.name for stream in streams}
-    after = json.dumps([(stream.key, stream.packed) for stream in streams])
+    after = json.dumps(list({stream.key: (stream.key, stream.packed) for stream in streams}.values()))
     packed: list[int] = []
     chunks: list[object] = []
     rows = sorted(await sql(_LOOK, (after, _MAX_APPEND_BYTES, _PACK_ROWS)), key=lambda row: (row[0], row[2]))

@@ -74,9 +74,11 @@ async def _read_rows(
         found = await _unpack_row(database, stream_id, row)
         if not found:
             break
-        events += found[cursor - found[0].seq + 1 :]
+        is_whole = found[0].seq == cursor + 1
+        wanted = found if is_whole else found[cursor - found[0].seq + 1 :]
+        events += wanted
         cursor = found[-1].seq
-        size_bytes += len(row[6]) if row[6] is not None else sum(len(event.data) for event in found)
+        size_bytes += len(row[6]) if is_whole and row[6] is not None else sum(len(event.data) for event in wanted)
         if size_bytes >= max_bytes:
             break
     return events, size_bytes

@@ -31,15 +31,15 @@ SELECT (SELECT count(*) FROM streams AS s CROSS JOIN chunks AS r ON r.stream = s
 _ROWS: Final = """
 SELECT count(*), coalesce(sum(bytes), 0)
 FROM (SELECT length(data) AS bytes FROM chunks UNION ALL SELECT length(data) FROM appends)"""
+_OF_STREAM: Final = """
+SELECT count(*), coalesce(sum(length(data)), 0), coalesce(sum(last <= ?2), 0) FROM {table}
+WHERE stream = (SELECT id FROM streams WHERE name = ?1)"""
 _STREAM: Final = """
-SELECT s.floor, s.head, s.origin, s.head - s.floor, count(r.last), coalesce(sum(r.bytes), 0),
-  coalesce(sum(r.last <= s.floor), 0),
+SELECT s.floor, s.head, s.origin, s.head - s.floor,
   (SELECT count(*) FROM producers AS p WHERE p.stream = s.id AND p.epoch IS NOT NULL),
   (SELECT count(*) FROM snapshots AS n WHERE n.stream = s.id),
   (SELECT coalesce(sum(length(envelope)), 0) FROM snapshots AS n WHERE n.stream = s.id)
-FROM streams AS s LEFT JOIN (
-  SELECT stream, last, length(data) AS bytes FROM chunks UNION ALL SELECT stream, last, length(data) FROM appends) AS r
-ON r.stream = s.id WHERE s.name = ? AND s.head > 0 GROUP BY s.id"""
+FROM streams AS s WHERE s.name = ? AND s.head > 0"""
 _TIMES_OF_APPENDS: Final = """
 SELECT (SELECT at FROM appends ORDER BY pos LIMIT 1), (SELECT at FROM appends ORDER BY pos DESC LIMIT 1)"""
 _EDGE_CHUNKS: Final = """
@@ -132,7 +132,9 @@ async def stream_statistics(database: Database, stream_id: str) -> StreamStatist
         return None
     floor, head = rows[0][:2]
     times = [await _at(database, stream_id, after) for after in (floor, head - 1)]
-    fields: tuple[Any, ...] = (stream_id, *rows[0], *times)
+    of_tables = [(await database.read(_OF_STREAM.format(table=name), (stream_id, floor)))[0] for name in ("chunks", "appends")]
+    held = [sum(numbers) for numbers in zip(*of_tables, strict=True)]  # rows, their bytes, unswept ones
+    fields: tuple[Any, ...] = (stream_id, *rows[0][:4], *held, *rows[0][4:], *times)
     return StreamStatistics(*fields)
 
 

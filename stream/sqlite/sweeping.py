@@ -25,10 +25,14 @@ _MAX_SLICE_ROWS: Final = 512
 _SLICE_S: Final = 0.002  # an append that meets a slice waits so long for it
 _MIN_PAUSE_S: Final = 0.001
 _TABLES: Final = ("appends", "chunks")
+_SLICE_BYTES: Final = 1024 * 1024
 _SLICE: Final = """
 DELETE FROM {table} WHERE pos IN (
-  SELECT t.pos FROM streams AS s JOIN {table} AS t ON t.stream = s.id AND t.last <= s.floor
-  WHERE s.name = ?1 ORDER BY t.last LIMIT ?2)
+  SELECT pos FROM (
+    SELECT t.pos, sum(length(t.data)) OVER (ORDER BY t.last) - length(t.data) AS before
+    FROM streams AS s JOIN {table} AS t ON t.stream = s.id AND t.last <= s.floor
+    WHERE s.name = ?1 ORDER BY t.last LIMIT ?2)
+  WHERE before < ?3)
 RETURNING 1"""
 _LEFT: Final = """
 SELECT name FROM streams AS s WHERE name > ?1 AND floor > 0 AND (
@@ -92,7 +96,7 @@ class Sweeper:
 
         async def job(sql: Sql) -> tuple[int, float]:
             began = time.monotonic()
-            return len(await sql(text, (stream_id, rows))), time.monotonic() - began
+            return len(await sql(text, (stream_id, rows, _SLICE_BYTES))), time.monotonic() - began
 
         swept, took_s = await self._database.write(job)
         if took_s > _SLICE_S:
@@ -100,7 +104,7 @@ class Sweeper:
         elif swept == rows and took_s < _SLICE_S / 2:
             self._slice_rows = min(rows * 2, _MAX_SLICE_ROWS)
         await asyncio.sleep(max(2 * took_s, _MIN_PAUSE_S))
-        return swept == rows
+        return swept > 0
 
     async def _find_left(self) -> None:
         last = ""
