@@ -203,7 +203,7 @@ async def test_a_store_abandoned_while_it_commits_ends_and_says_that_the_outcome
                 committing.set()
             return await statements(text, *words)
 
-        store.database._sql = told  # type: ignore[method-assign]
+        store.database._sql = told  # type: ignore[method-assign,assignment]
         deletion = asyncio.ensure_future(store.delete("s"))
         await committing.wait()
         await asyncio.sleep(0)
