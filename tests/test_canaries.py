@@ -3,22 +3,53 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
 
-from stream.testing import CASES, MemoryBackend, check
+from stream.testing import CASES, MemoryBackend, check, state_machine
 from stream.testing.canaries import CANARIES, Canary
 
-pytestmark = pytest.mark.anyio
-
 QUICK = [case for case in CASES if "large" not in case.needs]
+NEEDS_A_CANCEL = {"torn batch"}
+FOR_MACHINES = [canary for canary in CANARIES if canary.name not in NEEDS_A_CANCEL]
+UNTIL_FOUND = settings(
+    max_examples=500,
+    stateful_step_count=50,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=[Phase.generate],
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
+)
 
 
-@pytest.mark.parametrize("canary", CANARIES, ids=lambda canary: canary.name.replace(" ", "_"))
-async def test_a_canary_is_caught_by_a_case_of_its_law(canary: Canary) -> None:
-    of_its_law = [case for case in QUICK if canary.law in case.laws]
-    caught = [failure.case.name for failure in await check(canary.make_backend, of_its_law, limit_s=5)]
-    print(f"{canary.name}: caught by {caught}")
-    assert caught
+def named(canary: Canary) -> str:
+    return canary.name.replace(" ", "_")
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("canary", CANARIES, ids=named)
+async def test_a_canary_is_caught_by_the_case_that_names_its_fault(canary: Canary) -> None:
+    naming = [case for case in QUICK if case.claim.__name__ == canary.caught_by]
+    assert naming
+    assert all(canary.law in case.laws for case in naming)
+    failures = await check(canary.make_backend, naming, limit_s=5)
+    print(f"{canary.name}: {[(failure.case.name, repr(failure.error)) for failure in failures]}")
+    assert failures
+    assert not [failure for failure in failures if isinstance(failure.error, TimeoutError)]
+
+
+@pytest.mark.parametrize("canary", FOR_MACHINES, ids=named)
+def test_a_canary_does_not_survive_random_histories(canary: Canary) -> None:
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(state_machine(canary.make_backend), settings=UNTIL_FOUND)
+
+
+@pytest.mark.anyio
 async def test_a_sound_store_is_no_canary() -> None:
     assert await check(MemoryBackend, QUICK) == []
+
+
+def test_each_law_that_one_store_can_break_has_a_canary() -> None:
+    assert {canary.law for canary in CANARIES} == {law for case in CASES if "share" not in case.needs for law in case.laws}

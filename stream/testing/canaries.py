@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from stream.errors import SeqConflict
+from stream.admission import prepare
+from stream.errors import SeqConflict, SnapshotNeeded
+from stream.limits import MAX_INTEGER
 from stream.memory import MemorySnapshots, MemoryStore
+from stream.records import NewEvent
 from stream.snapshots import seal
 from stream.testing.backend import MemoryBackend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from stream.records import AppendResult, Bounds, Event, NewEvent, Snapshot
+    from stream.records import AppendResult, Bounds, Event, Snapshot
     from stream.store import EventStore
 
 
@@ -152,6 +155,39 @@ class _LastSavedCounts(MemorySnapshots):
         return True
 
 
+class _ForgetsItsBase(MemoryStore):
+    """The last snapshot that a truncated stream can be loaded from is deleted like any other."""
+
+    def __init__(self, *, clock_ms: Callable[[], int]) -> None:
+        super().__init__(clock_ms=clock_ms)
+        self._snapshots = _AllAreDispensable(self)
+
+
+class _AllAreDispensable(MemorySnapshots):
+    async def delete(self, stream_id: str, projector: str, last_seq: int | None = None) -> None:
+        try:
+            await super().delete(stream_id, projector, last_seq)
+        except SnapshotNeeded as needed:
+            del self._store.stream(stream_id).envelopes[projector, needed.last_seq]
+
+
+class _ReadsEverything(MemoryStore):
+    """A page is as long as the stream."""
+
+    async def read(self, stream_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        await super().read(stream_id, after=after, limit=limit)
+        return await super().read(stream_id, after=after, limit=MAX_INTEGER) if limit else []
+
+
+class _CleansPayloads(MemoryStore):
+    """What can't be shown is left out."""
+
+    async def append(self, stream_id: str, events: Sequence[NewEvent], **options: Any) -> AppendResult:
+        prepare(stream_id, events, expected_seq=None, append_id=None, producer=None)
+        cleaned = [NewEvent(event.type, event.data.replace(b"\0", b"")) for event in events]
+        return await super().append(stream_id, cleaned, **options)
+
+
 def _with(store: Callable[..., MemoryStore]) -> Callable[[], MemoryBackend]:
     class Broken(MemoryBackend):
         def make(self, clock_ms: Callable[[], int]) -> MemoryStore:
@@ -171,7 +207,10 @@ CANARIES: Final = (
     Canary("reordered events", 5, "order_is_by_number_when_the_clock_runs_backwards", _with(_Reorders)),
     Canary("snapshot that goes backwards", 5, "a_snapshot_never_goes_backwards", _with(_SnapshotsGoBackwards)),
     Canary("floor that falls", 6, "truncation_never_lowers_the_floor", _with(_LowersTheFloor)),
+    Canary("base record deleted", 7, "the_last_base_of_a_truncated_stream_is_not_deleted", _with(_ForgetsItsBase)),
     Canary("silent resume", 8, "pages_of_any_size_give_each_event_once_above_the_floor", _with(_ResumesSilently)),
     Canary("follower that skips a gap", 9, "a_follower_that_stalls_goes_on_where_it_was", _with(_SkipsWhatCameMeanwhile)),
+    Canary("endless page", 13, "pages_of_any_size_give_each_event_once_above_the_floor", _with(_ReadsEverything)),
+    Canary("cleaned payload", 14, "what_is_read_is_what_was_appended", _with(_CleansPayloads)),
 )
 """All of them, by law."""

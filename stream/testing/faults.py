@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stream.store import EventStore
 
 T = TypeVar("T")
-_DISTURBED: Final = ("append", "adopt", "read", "bounds", "producer", "truncate", "delete", "wait")
+_DISTURBED: Final = {"append", "adopt", "read", "bounds", "producer", "truncate", "delete", "wait", "save", "load", "list"}
 
 
 class InjectedFault(StoreBusy):
@@ -25,7 +25,7 @@ class InjectedFault(StoreBusy):
 
 
 def disturb(store: EventStore, chance: random.Random, *, failing: float = 0.0, late: float = 0.0) -> EventStore:
-    """The same store with calls that fail before they do anything, fail after they did it, or take a while.
+    """The same store and its snapshots, with calls that fail before they do anything, fail after they did it, or take a while.
 
     `failing` is the share of calls that raise `InjectedFault`, half of them before and half after; `late` is the share
     that lets others run first.
@@ -34,11 +34,13 @@ def disturb(store: EventStore, chance: random.Random, *, failing: float = 0.0, l
 
 
 class _Disturbed:
-    def __init__(self, store: EventStore, chance: random.Random, failing: float, late: float) -> None:
+    def __init__(self, store: object, chance: random.Random, failing: float, late: float) -> None:
         self._store, self._chance, self._failing, self._late = store, chance, failing, late
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
+        if name == "snapshots":
+            return _Disturbed(found, self._chance, self._failing, self._late)
         return self._disturb(found) if name in _DISTURBED else found
 
     def _disturb(self, call: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Coroutine[Any, Any, T]]:

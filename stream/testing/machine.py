@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from stream.testing.backend import Backend
 
 _STREAMS = st.sampled_from(["s", "t"])
-_EVENT = st.builds(NewEvent, st.sampled_from(["a", "b"]), st.binary(max_size=3))
+_EVENT = st.builds(NewEvent, st.sampled_from(["a", "b"]), st.sampled_from([b"", b"a", b"b\0\xff"]))
 _EVENTS = st.lists(_EVENT, max_size=4)
 _SEQS = st.integers(0, 12)
 _OFF = st.sampled_from([0, 0, 0, 0, -1, -3, 1, 5])
 """How far an expectation lies from the head. Most are right: a history of refusals shows little."""
+_TIMES = st.integers(1, 2)
 
 
 def state_machine(make_backend: Callable[[], Backend]) -> type[StoreMachine]:
@@ -65,11 +66,13 @@ class StoreMachine(RuleBasedStateMachine):
         """Behind whatever is there."""
         self._both(lambda store: store.append(stream_id, events))
 
-    @rule(stream_id=_STREAMS, events=_EVENTS, off=_OFF, append_id=st.sampled_from(["i", "j", None]))
-    def append_where_expected(self, stream_id: str, events: list[NewEvent], off: int, append_id: str | None) -> None:
+    @rule(stream_id=_STREAMS, events=_EVENTS, off=_OFF, append_id=st.sampled_from(["i", "j", None]), times=_TIMES)
+    def append_where_expected(
+        self, stream_id: str, events: list[NewEvent], off: int, append_id: str | None, times: int
+    ) -> None:
         """At the head or beside it, named or not."""
         expected = max(0, self._bounds[stream_id][1] + off)
-        self._send(lambda store: store.append(stream_id, events, expected_seq=expected, append_id=append_id))
+        self._send(times, lambda store: store.append(stream_id, events, expected_seq=expected, append_id=append_id))
 
     @rule(
         stream_id=_STREAMS,
@@ -78,16 +81,24 @@ class StoreMachine(RuleBasedStateMachine):
         epoch_step=st.sampled_from([0, 0, 0, 1, -1]),
         seq_step=st.sampled_from([0, 0, 0, -1, -2, 1]),
         off=st.none() | _OFF,
+        times=_TIMES,
     )
     def append_by_producer(
-        self, stream_id: str, events: list[NewEvent], producer_id: str, epoch_step: int, seq_step: int, off: int | None
+        self,
+        stream_id: str,
+        events: list[NewEvent],
+        producer_id: str,
+        epoch_step: int,
+        seq_step: int,
+        off: int | None,
+        times: int,
     ) -> None:
         """What comes next, repeats, gaps, new and fenced epochs."""
         newest = self._do(self._stores[0].producer(stream_id, producer_id)) or Producer(producer_id, 1, -1)
         following = newest.seq + 1 if epoch_step == 0 else 0
         producer = Producer(producer_id, newest.epoch + epoch_step, max(0, following + seq_step))
         expected = None if off is None else max(0, self._bounds[stream_id][1] + off)
-        self._send(lambda store: store.append(stream_id, events, producer=producer, expected_seq=expected))
+        self._send(times, lambda store: store.append(stream_id, events, producer=producer, expected_seq=expected))
 
     @precondition(lambda self: self._sent)
     @rule(back=st.integers(1, 4))
@@ -136,10 +147,18 @@ class StoreMachine(RuleBasedStateMachine):
             snapshot = Snapshot(stream_id, "p", 1, max(0, self._bounds[stream_id][1] - back), 0, state)
             self._both(partial(_save, snapshot=snapshot))
 
-    @rule(stream_id=_STREAMS, back=st.none() | _SEQS)
+    @rule(stream_id=_STREAMS, back=st.integers(0, 3))
+    def compact(self, stream_id: str, back: int) -> None:
+        """A snapshot, and the floor raised to it."""
+        through = max(0, self._bounds[stream_id][1] - back)
+        self._both(partial(_save, snapshot=Snapshot(stream_id, "p", 1, through, 0, b"base")))
+        self._both(lambda store: store.truncate(stream_id, through=through))
+
+    @rule(stream_id=_STREAMS, back=st.sampled_from([0, 0, 1, 2, None]))
     def delete_snapshot(self, stream_id: str, back: int | None) -> None:
-        """One, or all of a retired projector."""
-        last_seq = None if back is None else max(0, self._bounds[stream_id][1] - back)
+        """One of the newest, which may be the last base of a truncated stream, or all of a retired projector."""
+        stored = self._do(self._stores[0].snapshots.list(stream_id))
+        last_seq = None if back is None else stored[-1 - back].last_seq if back < len(stored) else 1
         self._newest[stream_id] = 0
         self._both(lambda store: store.snapshots.delete(stream_id, "p", last_seq))
 
@@ -190,9 +209,10 @@ class StoreMachine(RuleBasedStateMachine):
             self._bounds[stream_id] = now
             self._newest[stream_id] = newest.last_seq if newest else 0
 
-    def _send(self, call: Callable[[EventStore], Awaitable[Any]]) -> None:
+    def _send(self, times: int, call: Callable[[EventStore], Awaitable[Any]]) -> None:
         self._sent.append(call)
-        self._both(call)
+        for _ in range(times):
+            self._both(call)
 
     def _both(self, call: Callable[[EventStore], Awaitable[Any]]) -> Any:
         """The answer, or what was raised, which must be the same on both sides. The clock runs backwards all the while."""

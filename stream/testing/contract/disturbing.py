@@ -102,35 +102,82 @@ async def a_failed_append_that_is_repeated_is_stored_once(store: EventStore, *, 
     assert await stored(store) == [str(n) for n in range(30)]
 
 
-@case(3, each={"after": ["at once", "others", "truncation", "reopening"], "repeat": ["same", "prefix", "longer", "other"]})
+SITUATIONS = ["at once", "others", "truncation", "deletion", "reopening"]
+
+
+async def bring_about(situation: str, store: EventStore, backend: Backend) -> EventStore:
+    """What may have happened to stream `s` before somebody repeats an append."""
+    if situation == "others":
+        await store.append("s", [NewEvent("n", b"")] * 900)
+    elif situation == "truncation":  # in the middle of the append
+        await store.truncate("s", through=4)
+    elif situation == "deletion":
+        await store.delete("s")
+    elif situation == "reopening":
+        await store.append("s", batch("later"))
+        return await backend.reopen(store)
+    return store
+
+
+REPEATS = {
+    "same": batch("it"),
+    "prefix": batch("it")[:2],
+    "suffix": batch("it")[1:],
+    "overlap": [*batch("it")[1:], NewEvent("3", b"it")],
+    "longer": [*batch("it"), NewEvent("3", b"it")],
+    "other": batch("ti"),
+}
+
+
+@case(3, each={"situation": SITUATIONS, "repeat": list(REPEATS)})
 async def a_repeated_append_has_one_answer_in_every_situation(
-    store: EventStore, backend: Backend, after: str, repeat: str
+    store: EventStore, backend: Backend, situation: str, repeat: str
 ) -> None:
-    """Known fault K18: the same content is answered as before; all else, and what is gone, conflicts."""
+    """Known fault K18, named: the same content is answered as before; all else, and what is gone, conflicts."""
     await store.append("s", batch("before"))
     first = await store.append("s", batch("it"), expected_seq=3, append_id="i")
-    if after != "at once":
-        await store.append("s", [NewEvent("n", b"")] * 900)
-    if after == "truncation":
-        await store.truncate("s", through=4)
-    store = await backend.reopen(store) if after == "reopening" else store
-    again = {
-        "same": batch("it"),
-        "prefix": batch("it")[:2],
-        "longer": [*batch("it"), NewEvent("3", b"it")],
-        "other": batch("ti"),
-    }
+    store = await bring_about(situation, store, backend)
     head = (await store.bounds("s")).head
-    if repeat == "same" and after != "truncation":
-        assert await store.append("s", again[repeat], expected_seq=3, append_id="i") == first == AppendResult(4, 6)
+    if repeat == "same" and situation not in {"truncation", "deletion"}:
+        assert await store.append("s", REPEATS[repeat], expected_seq=3, append_id="i") == first == AppendResult(4, 6)
     else:
         with pytest.raises(SeqConflict):
-            await store.append("s", again[repeat], expected_seq=3, append_id="i")
+            await store.append("s", REPEATS[repeat], expected_seq=3, append_id="i")
     with pytest.raises(SeqConflict):  # the same content under another name, or in another place, is another append
         await store.append("s", batch("it"), expected_seq=3, append_id="j")
     with pytest.raises(SeqConflict):
         await store.append("s", batch("it"), expected_seq=2, append_id="i")
     assert (await store.bounds("s")).head == head
+
+
+@case(3, each={"situation": SITUATIONS, "repeat": list(REPEATS)})
+async def a_producers_repeat_has_one_answer_in_every_situation(
+    store: EventStore, backend: Backend, situation: str, repeat: str
+) -> None:
+    """Known fault K18, by producer: its number decides, whatever the content is and wherever the events are now."""
+    await store.append("s", batch("before"), producer=Producer("p", 0, 0))
+    await store.append("s", batch("it"), producer=Producer("p", 0, 1), expected_seq=3)
+    store = await bring_about(situation, store, backend)
+    head = (await store.bounds("s")).head
+    for expected in (None, 3, 77):
+        answer = await store.append("s", REPEATS[repeat], producer=Producer("p", 0, 1), expected_seq=expected)
+        assert answer == AppendResult(4, 6, duplicate=True)
+        answer = await store.append("s", REPEATS[repeat], producer=Producer("p", 0, 0), expected_seq=expected)
+        assert answer == AppendResult(head + 1, head, duplicate=True)
+    assert (await store.bounds("s")).head == head
+
+
+@case(3, each={"situation": SITUATIONS})
+async def a_repeat_without_a_name_is_another_append(store: EventStore, backend: Backend, situation: str) -> None:
+    """Known fault K18, any and exact: nothing is guessed from content."""
+    await store.append("s", batch("before"))
+    await store.append("s", batch("it"), expected_seq=3)
+    store = await bring_about(situation, store, backend)
+    head = (await store.bounds("s")).head
+    with pytest.raises(SeqConflict):
+        await store.append("s", batch("it"), expected_seq=3)
+    assert await store.append("s", batch("it")) == AppendResult(head + 1, head + 3)
+    assert [event.data for event in await store.read("s", after=head)] == [b"it"] * 3
 
 
 @case(1, 2, each={"seed": list(range(8))})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from stream import Diverged, NewEvent, follow
+from stream import Diverged, NewEvent, Truncated, follow
 from stream.testing.case import case
 from stream.testing.faults import disturb, lost_wakeups
 
@@ -29,6 +29,24 @@ async def seen_by_follower(store: EventStore, last: int, *, pause_every: int = 0
                     await asyncio.sleep(0)
                 if event.seq >= last:
                     break
+    return seen
+
+
+async def seen_or_told(store: EventStore, last: int) -> dict[int, bytes]:
+    """What a follower sees until `last` that goes on at the floor each time it is told that it was overtaken."""
+    seen: dict[int, bytes] = {}
+    after = 0
+    while after < last:
+        try:
+            async with aclosing(follow(store, "s", after=after)) as events:  # type: ignore[type-var]
+                async for event in events:
+                    assert event.seq == after + 1
+                    after, seen[event.seq] = event.seq, event.data
+                    if after == last:
+                        break
+        except Truncated as told:
+            assert told.after == after < told.floor
+            after = told.floor
     return seen
 
 
@@ -92,3 +110,33 @@ async def a_position_of_another_life_of_the_store_is_told(store: EventStore) -> 
     assert (await anext(follow(store, "s", after=1, incarnation=store.incarnation))).seq == 2
     with pytest.raises(Diverged):
         await anext(follow(store, "s", after=1, incarnation="another"))
+
+
+@case(8, 9, each={"seed": list(range(8))})
+async def followers_skip_only_what_they_are_told_is_gone(store: EventStore, seed: int) -> None:
+    """Known faults K23, K49: beside writers, truncations and deletions, every call held up at random."""
+    chance = random.Random(seed)
+    late = disturb(store, chance, late=0.5)
+    stored: dict[int, bytes] = {}
+
+    async def write(name: str) -> None:
+        for n in range(20):
+            texts = [b"%s %d" % (name.encode(), 2 * n + part) for part in range(2)]
+            answer = await late.append("s", [NewEvent("n", text) for text in texts])
+            stored.update(zip(range(answer.first_seq, answer.last_seq + 1), texts, strict=True))
+
+    async def let_go() -> None:
+        for _ in range(8):
+            bounds = await late.bounds("s")
+            if chance.random() < 0.3:
+                await late.delete("s")
+            else:
+                await late.truncate("s", through=chance.randint(bounds.floor, bounds.head))
+
+    watching = [seen_or_told(late, 80) for _ in range(3)]
+    with anyio.fail_after(20):
+        *views, _, _, _ = await asyncio.gather(*watching, write("a"), write("b"), let_go())
+    assert sorted(stored) == list(range(1, 81))
+    for seen in views:
+        assert seen is not None
+        assert seen.items() <= stored.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +21,7 @@ from stream import (
     retain,
 )
 from stream.testing.case import case
+from stream.testing.faults import disturb
 
 if TYPE_CHECKING:
     from stream import EventStore
@@ -62,6 +64,17 @@ async def truncation_never_lowers_the_head(backend: Backend, store: EventStore) 
     with pytest.raises(Truncated):
         await store.read("s")
     assert [event.seq for event in await store.read("s", after=10)] == [11]
+
+
+@case(2, 6, 7, begin=ten)
+async def what_follows_a_full_truncation_goes_on_from_the_snapshot(backend: Backend, store: EventStore) -> None:
+    """Known faults K1, K9: there is no event at the snapshot's position any more, and none is needed."""
+    await store.snapshots.save(snapshot(10))
+    await store.truncate("s", through=10)
+    store = await backend.reopen(store)
+    assert await store.snapshots.load("s", "p") == snapshot(10)
+    assert await store.append("s", [NewEvent("t", b"k")], expected_seq=10) == AppendResult(11, 11)
+    assert [(event.seq, event.data) for event in await store.read("s", after=10)] == [(11, b"k")]
 
 
 @case(2, 6, begin=ten)
@@ -206,3 +219,32 @@ async def retention_keeps_the_newest_readable_ones(backend: Backend, store: Even
         await retain(store.snapshots, "s", "p", keep=0)
     await retain(store.snapshots, "s", "p", keep=1)
     assert await store.snapshots.load("s", "p") == snapshot(6)
+
+
+@case(5, 6, each={"seed": list(range(6))}, begin=ten)
+async def saving_and_retention_in_any_order_keep_the_newest_snapshot(store: EventStore, seed: int) -> None:
+    """Known faults K6, K8: every call is held up at random."""
+    chance = random.Random(seed)
+    late = disturb(store, chance, late=0.6).snapshots
+    saved = {0}
+
+    async def save() -> None:
+        for last_seq in chance.sample(range(1, 11), 7):
+            if await late.save(snapshot(last_seq)):
+                saved.add(last_seq)
+
+    async def keep_few() -> None:
+        for _ in range(8):
+            await retain(late, "s", "p", keep=chance.choice([1, 2]))
+
+    async def look() -> None:
+        newest = 0
+        for _ in range(20):
+            before = max(saved)
+            loaded = await late.load("s", "p")
+            found = 0 if loaded is None else loaded.last_seq
+            assert found >= max(newest, before)
+            newest = found
+
+    await asyncio.gather(save(), save(), keep_few(), keep_few(), look())
+    assert await store.snapshots.load("s", "p") == snapshot(max(saved))

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from stream import Bounds, Diverged, Event, InvalidId, NewEvent, StoreClosed, StreamInfo, Truncated, follow
+from stream.limits import MAX_PAGE_BYTES
 from stream.testing.case import case
 from stream.testing.faults import lost_wakeups
 
@@ -51,6 +52,22 @@ async def pages_of_any_size_give_each_event_once_above_the_floor(store: EventSto
             found += page
             last = page[-1]
         assert found == list(range(after + 1, 101))
+
+
+@case(8, 13, needs={"large"})
+async def large_events_above_the_floor_are_read_page_by_page(store: EventStore) -> None:
+    """Known fault K10: a page that ends early, for its size, is not the end."""
+    for seq in range(1, 8):
+        await store.append("s", [NewEvent("n", bytes([seq]) * (MAX_PAGE_BYTES // 3 + 1))])
+    await store.truncate("s", through=2)
+    with pytest.raises(Truncated):
+        await store.read("s", after=1)
+    found, last = [], 2
+    while page := await store.read("s", after=last):
+        assert len(page) <= 3
+        found += [(event.seq, event.data[0]) for event in page]
+        last = page[-1].seq
+    assert found == [(seq, seq) for seq in range(3, 8)]
 
 
 @case(13)
