@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _ROW_EVENTS: Final = 500
 _ROW_BYTES: Final = 256 * 1024
 _INSERT: Final = "INSERT INTO appends (stream, last, n, at, aid, crc, data) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_BEGIN: Final = """
+UPDATE streams SET head = ?2, floor = ?2, origin = ?3, guard = 8 * (?2 % 1000003) + 7 * (?3 % 1000003) WHERE id = ?1"""
 _KNOW_PRODUCER: Final = """
 INSERT INTO producers (stream, name)
 SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM producers WHERE stream = ?1 AND name = ?2)"""
@@ -35,7 +37,7 @@ async def adopt(
     [(key, head)] = await sql("SELECT id, head FROM streams WHERE name = ?", (stream_id,))
     if head:
         raise SeqConflict(stream_id, 0, head)
-    await sql("UPDATE streams SET head = ?2, floor = ?2, origin = ?3 WHERE id = ?1", (key, floor, origin))
+    await sql(_BEGIN, (key, floor, origin))
     for row in _rows(events):
         last, data = row[-1].seq, pack([NewEvent(event.type, event.data) for event in row])
         at = row[0].at

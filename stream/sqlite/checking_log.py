@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _PAGE_ROWS: Final = 256
 _STREAMS: Final = "SELECT name, head FROM streams WHERE name > ?1 AND (?2 IS NULL OR name = ?2) ORDER BY name LIMIT 500"
+_UNGUARDED: Final = """
+SELECT name FROM streams WHERE (?1 IS NULL OR name = ?1)
+AND (guard = 3 * (head % 1000003) + 5 * (floor % 1000003) + 7 * (origin % 1000003)) IS NOT TRUE"""
 _FLOOR: Final = "SELECT floor FROM streams WHERE name = ?"
 _APPENDS: Final = """
 SELECT a.last, a.n, a.at, a.aid, a.crc, a.data, a.producer, a.epoch, a.pseq, p.name, p.stream = s.id, p.epoch, p.seq
@@ -73,6 +76,8 @@ def _check_streams(connection: sqlite3.Connection, stream_id: str | None) -> Ite
             yield from telling(_check_rows(connection, tables, name, head), broken)
             yield from telling(_check_places(connection, version, name), broken)
         last = streams[-1][0]
+    for (name,) in connection.execute(_UNGUARDED, (stream_id,)).fetchall() if version > 1 else ():
+        yield Fault(name, "damaged", f"the row that keeps floor, head and origin of stream {name!r} is damaged")
     for table in ("appends", "chunks") if version > 1 and stream_id is None else ():
         for (key,) in connection.execute(_OF_NOBODY.format(table=table)).fetchall():
             yield Fault("", "reference", f"rows of {table} are of a stream that is not there, {key}")

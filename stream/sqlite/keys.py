@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Final
 
+from stream.sqlite.bounds import check_bounds
+
 if TYPE_CHECKING:
     from stream.sqlite.database import Sql
 
 _MAX_CACHED: Final = 50_000
 _LOOK_STREAM: Final = """
-SELECT id, head, floor, coalesce((SELECT max(last) FROM chunks WHERE stream = id), 0),
+SELECT id, head, floor, origin, guard, coalesce((SELECT max(last) FROM chunks WHERE stream = id), 0),
   (SELECT count(*) FROM (SELECT 1 FROM appends WHERE stream = id LIMIT 256)) FROM streams WHERE name = ?"""
 _ADD_STREAM: Final = "INSERT INTO streams (name) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM streams WHERE name = ?1)"
 _LOOK_PRODUCER: Final = "SELECT id FROM producers WHERE stream = ?1 AND name = ?2"
@@ -43,16 +45,18 @@ class Keys:
             self.producers = dict(itertools.islice(self.producers.items(), _MAX_CACHED // 2, None))
 
     async def look_up_stream(self, sql: Sql, name: str) -> Stream:
-        """The stream as it is now."""
+        """The stream as it is now; raises `CorruptEvent` where its row is damaged."""
         rows = await sql(_LOOK_STREAM, (name,))
         if not rows:
             await sql(_ADD_STREAM, (name,))
             rows = await sql(_LOOK_STREAM, (name,))
+        key, head, floor, origin, guard, packed, unpacked = rows[0]
+        check_bounds(name, floor, head, origin, guard)
         stream = self.streams.get(name)
         if stream is None:
-            stream = self.streams[name] = Stream(name, *rows[0])
+            stream = self.streams[name] = Stream(name, key, head, floor, packed, unpacked)
         else:  # the same object, so that what was counted is not forgotten
-            stream.head, stream.floor = rows[0][1:3]
+            stream.head, stream.floor = head, floor
         return stream
 
     async def know_producer(self, sql: Sql, stream: int, name: str) -> int:

@@ -2,7 +2,7 @@
 
 An index that holds every append of every stream costs a page a stream and commit: most of what a log writes. So
 appends go to a small table, and whenever a stream has some dozens of them they become one row of the large one. A
-chunk replaces its appends in one transaction, so a reader sees either them or it.
+chunk replaces its appends in one statement, so a reader sees either them or it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 _LOG: Final = structlog.get_logger("tailfold.stream")
 _DUE_APPENDS: Final = 32
-_FEW_STREAMS: Final = 16  # fewer wait until one of them has a lot: a transaction is dear, and a few streams need it less
+_FEW_STREAMS: Final = 16  # fewer wait until one of them has a lot: a commit is dear, and a few streams need it less
 _LATE_APPENDS: Final = 256
-_PACK_STREAMS: Final = 32  # in one transaction: the more, the fewer pages a row costs, and the longer appends wait
+_PACK_STREAMS: Final = 32  # in one statement: the more, the fewer pages a row costs, and the longer appends wait
 _PACK_ROWS: Final = 2_000
 _MIN_RUN: Final = 8
 _MAX_APPEND_BYTES: Final = 512  # what is larger gains little by being moved
@@ -39,7 +39,6 @@ FROM json_each(?1) AS due
 CROSS JOIN streams AS s ON s.id = json_extract(due.value, '$[0]')
 CROSS JOIN appends AS a ON a.stream = s.id AND a.last > max(s.floor, json_extract(due.value, '$[1]')) LIMIT ?3"""
 _INSERT: Final = "INSERT INTO chunks (stream, last, n, crc, data) VALUES "
-_DELETE: Final = "DELETE FROM appends WHERE pos IN (SELECT value FROM json_each(?))"
 
 
 class Packer:
@@ -67,8 +66,8 @@ class Packer:
             streams, self._due = self._due[:_PACK_STREAMS], self._due[_PACK_STREAMS:]
             for stream in streams:  # whatever becomes of it: what fails is not tried again at once
                 stream.unpacked, stream.is_due = 0, False
-            job = self._database.whole(lambda sql: _pack(sql, streams))
-            self._database.submit(job).add_done_callback(lambda done: self._packed(streams, done))
+            job = self._database.submit(lambda sql: _pack(sql, streams))
+            job.add_done_callback(lambda done: self._packed(streams, done))
 
     def _packed(self, streams: Sequence[Stream], job: asyncio.Future[dict[int, int]]) -> None:
         self._is_packing = False
@@ -84,13 +83,12 @@ class Packer:
 
 
 async def _pack(sql: Sql, streams: Sequence[Stream]) -> dict[int, int]:
-    """To be run in one transaction; returns how far each stream was looked through.
+    """Looks, and packs in one statement, so that no lock is held meanwhile; returns how far each stream was looked through.
 
     What lies below the floor is left to the sweeper: in a chunk nobody would look for it.
     """
     names = {stream.key: stream.name for stream in streams}
     after = json.dumps(list({stream.key: (stream.key, stream.packed) for stream in streams}.values()))
-    packed: list[int] = []
     chunks: list[object] = []
     rows = sorted(await sql(_LOOK, (after, _MAX_APPEND_BYTES, _PACK_ROWS)), key=lambda row: (row[0], row[2]))
     for key, of_stream in itertools.groupby(rows, key=lambda row: int(row[0])):
@@ -99,10 +97,8 @@ async def _pack(sql: Sql, streams: Sequence[Stream]) -> dict[int, int]:
                 chunks += _merge_run(key, names[key], run)
             except CorruptEvent:  # stays where it is, for whoever reads it to be told
                 continue
-            packed += [row[1] for row in run]
-    if packed:
+    if chunks:
         await sql(_INSERT + ", ".join(["(?, ?, ?, ?, ?)"] * (len(chunks) // 5)), chunks)
-        await sql(_DELETE, (json.dumps(packed),))
     return {row[0]: row[2] for row in rows}
 
 

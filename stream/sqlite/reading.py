@@ -21,7 +21,7 @@ _CHUNK: Final = 1
 # One statement, so that nothing can move from one table to the other meanwhile. Only rows that hold a wanted number;
 # as a row holds at most so many, the index ends the search. What is large is fetched by itself.
 _PAGE: Final = """
-SELECT 0, floor, head, origin, NULL, NULL, NULL FROM streams WHERE name = ?1
+SELECT 0, floor, head, origin, guard, NULL, NULL FROM streams WHERE name = ?1
 UNION ALL SELECT * FROM (
   SELECT 1, last, n, 0, x'', crc, data FROM chunks WHERE stream = (SELECT id FROM streams WHERE name = ?1)
   AND last > ?2 AND last < ?4 AND last - n < ?5 ORDER BY last LIMIT ?3)
@@ -43,8 +43,8 @@ async def read_page(database: Database, stream_id: str, after: int, limit: int) 
         rows = await database.read(_PAGE, (stream_id, cursor, count, end + MAX_APPEND_EVENTS, end, _INLINE_BYTES))
         if not rows:
             return events
-        (_, floor, head, origin, *_), *rows = rows
-        check_bounds(stream_id, floor, head, origin)
+        (_, floor, head, origin, guard, *_), *rows = rows
+        check_bounds(stream_id, floor, head, origin, guard)
         if cursor < floor:
             if events:  # the floor rose between two pages: what was read is right, the next read tells
                 return events

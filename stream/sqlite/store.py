@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 _PAGE_ROWS: Final = 256
 _RAISE_FLOOR: Final = """
-UPDATE streams SET floor = max(floor, ?2) WHERE name = ?1 AND ?2 <= head RETURNING floor, head, origin"""
+UPDATE streams SET floor = max(floor, ?2), guard = guard + 5 * (max(floor, ?2) % 1000003 - floor % 1000003)
+WHERE name = ?1 AND ?2 <= head RETURNING floor, head, origin, guard"""
+_EMPTY: Final = """
+UPDATE streams SET floor = head, origin = head, guard = guard
+  + 5 * (head % 1000003 - floor % 1000003) + 7 * (head % 1000003 - origin % 1000003) WHERE name = ?"""
 
 
 class SqliteStore:
@@ -137,7 +141,7 @@ class SqliteStore:
         check_id("stream id", stream_id)
 
         async def job(sql: Sql) -> None:
-            await sql("UPDATE streams SET floor = head, origin = head WHERE name = ?", (stream_id,))
+            await sql(_EMPTY, (stream_id,))
             await sql("DELETE FROM snapshots WHERE stream = (SELECT id FROM streams WHERE name = ?)", (stream_id,))
 
         await self.database.transact(job)
@@ -149,16 +153,16 @@ class SqliteStore:
 
     async def streams(self, *, prefix: str = "") -> AsyncIterator[StreamInfo]:
         """See `EventStore.streams`."""
-        text = """SELECT name, floor, head, origin FROM streams
+        text = """SELECT name, floor, head, origin, guard FROM streams
             WHERE name > ?1 AND substr(name, 1, length(?2)) = ?2 AND head > 0 ORDER BY name LIMIT ?3"""
         if prefix:
             check_id("prefix", prefix)
         last = ""
         while rows := await self.database.read(text, (last, prefix, _PAGE_ROWS)):
-            for name, floor, head, origin in rows:
+            for name, floor, head, origin, guard in rows:
                 if not isinstance(name, str) or name <= last:  # or this would never end
                     raise StoreUnusable(self.database.path, "its index of streams is damaged: run `tailfold verify`")
-                check_bounds(name, floor, head, origin)
+                check_bounds(name, floor, head, origin, guard)
                 yield StreamInfo(name, floor, head, origin)
                 last = name
 

@@ -31,7 +31,8 @@ DELETE FROM {table} WHERE pos IN (
   SELECT pos FROM (
     SELECT t.pos, sum(length(t.data)) OVER (ORDER BY t.last) - length(t.data) AS before
     FROM streams AS s JOIN {table} AS t ON t.stream = s.id AND t.last <= s.floor
-    WHERE s.name = ?1 ORDER BY t.last LIMIT ?2)
+    WHERE s.name = ?1 AND s.guard = 3 * (s.head % 1000003) + 5 * (s.floor % 1000003) + 7 * (s.origin % 1000003)
+    ORDER BY t.last LIMIT ?2)
   WHERE before < ?3)
 RETURNING 1"""
 _LEFT: Final = """

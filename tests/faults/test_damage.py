@@ -13,7 +13,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
@@ -33,14 +33,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 STREAMS = [f"s{n}" for n in range(20)]
 Content = dict[str, Any]
-
-
-class Known(NamedTuple):
-    """What of its bounds decides what a reader gets."""
-
-    floor: int
-    head: int
-    is_complete: bool
 
 
 async def fill(store: EventStore) -> None:
@@ -63,7 +55,7 @@ async def fill(store: EventStore) -> None:
 async def content(store: EventStore, expected: Content | None = None) -> Content:
     """All that a reader may ask for; with `expected` he asks for what he knows to be there."""
     infos = [info async for info in store.streams()]
-    found: Content = {"streams": [info.stream_id for info in infos]}
+    found: Content = {"streams": infos}
     for stream_id in STREAMS:
         bounds = await store.bounds(stream_id)
         floor = expected[stream_id][0].floor if expected else bounds.floor
