@@ -91,7 +91,7 @@ def _child(path: str, name: str, appenders: int, seconds: float, loop: str, barr
     async def main() -> float:
         async with open_store(path, create=False) as store:
             await _append_for(store, name, appenders, _WARM_UP_S)
-            barrier.wait(_PATIENCE_S)
+            await asyncio.to_thread(barrier.wait, _PATIENCE_S)
             return await _append_for(store, name, appenders, seconds)
 
     with asyncio.Runner(loop_factory=loop_factory(loop)) as runner:
