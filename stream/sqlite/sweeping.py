@@ -92,7 +92,7 @@ class Sweeper:
             _LOG.warning("stream.sweep_stopped", path=self._database.path, error=type(error).__name__)
 
     async def _sweep_slice(self, table: str, stream_id: str) -> bool:
-        """Sweeps as many rows as go in some two milliseconds and rests twice as long; whether there may be more."""
+        """Sweeps as many rows as go in some two milliseconds and rests four times as long; whether there may be more."""
         text, rows = _SLICE.format(table=table), self._slice_rows
 
         async def job(sql: Sql) -> tuple[int, float]:
@@ -104,7 +104,7 @@ class Sweeper:
             self._slice_rows = max(rows // 2, _MIN_SLICE_ROWS)
         elif swept == rows and took_s < _SLICE_S / 2:
             self._slice_rows = min(rows * 2, _MAX_SLICE_ROWS)
-        await asyncio.sleep(max(2 * took_s, _MIN_PAUSE_S))
+        await asyncio.sleep(max(4 * took_s, _MIN_PAUSE_S))
         return swept > 0
 
     async def _find_left(self) -> None:

@@ -34,12 +34,14 @@ if TYPE_CHECKING:
     from stream.records import Event
     from stream.store import EventStore
 
-Job = Literal["write", "sweep", "snapshot", "all"]
+Job = Literal["write", "many", "sweep", "snapshot", "all"]
 Opener = Callable[[str], AbstractAsyncContextManager[Any]]
 Tell = Callable[["Told"], None]
 
 _PAGE_EVENTS: Final = 5_000
 _PROJECTOR: Final = "killed"
+_MANY: Final = 24
+_SMALL: Final = "small"
 # A server forks the children after it has imported all of this: each begins at once and shares nothing with us.
 _PROCESSES: Final = multiprocessing.get_context("forkserver")
 
@@ -100,12 +102,13 @@ def _live(url: str, job: Job, seed: int, pipe: Connection, opener: Opener) -> No
 async def work(url: str, job: Job, *, seed: int, tell: Tell, opener: Opener = open_store, rounds: int | None = None) -> None:
     """Does a job on the store at `url`, for ever or so many rounds, and tells of every acknowledgement.
 
-    `write`: several appenders at once, plain, named, and producers. `sweep`: appends, truncates, now and then deletes.
-    `snapshot`: appends, saves, reads back, truncates, retains. `all`: all of them on one store.
+    `write`: several appenders at once, plain, named, and producers. `many`: small appends to many streams, some of
+    which are truncated. `sweep`: appends, truncates, now and then deletes. `snapshot`: appends, saves, reads back,
+    truncates, retains. `all`: all of them on one store.
     """
-    jobs = {"write": [_write], "sweep": [_sweep], "snapshot": [_snapshot], "all": [_write, _sweep, _snapshot]}[job]
+    jobs = {"write": _write, "many": _write_many, "sweep": _sweep, "snapshot": _snapshot}
     async with opener(url) as store, anyio.create_task_group() as tasks:
-        for each in jobs:
+        for each in jobs.values() if job == "all" else [jobs[job]]:
             tasks.start_soon(each, store, seed, tell, rounds)
 
 
@@ -121,6 +124,22 @@ async def _write(store: EventStore, seed: int, tell: Tell, rounds: int | None) -
         for writer, stream_id in (("p", "one"), ("q", "two")):
             tasks.start_soon(_produce, store, stream_id, f"{writer}{seed}", tell, rounds)
         tasks.start_soon(_append_by_name, store, f"n{seed}", tell, rounds)
+
+
+async def _write_many(store: EventStore, seed: int, tell: Tell, rounds: int | None) -> None:
+    async with anyio.create_task_group() as tasks:
+        for n in range(_MANY // 2):
+            tasks.start_soon(_produce, store, f"many {n}", f"{_SMALL}{n}.{seed}", tell, rounds)
+            tasks.start_soon(_append_and_truncate, store, f"many {n + _MANY // 2}", seed, tell, rounds)
+
+
+async def _append_and_truncate(store: EventStore, stream_id: str, seed: int, tell: Tell, rounds: int | None) -> None:
+    chance = random.Random(f"{seed} {stream_id}")
+    for number in _numbers(rounds):
+        head = await _append(store, stream_id, f"{_SMALL}.{seed}", tell, [number])
+        if chance.random() < 0.02:
+            bounds = await store.truncate(stream_id, through=chance.randint((await store.bounds(stream_id)).floor, head))
+            tell(Told("truncated", stream_id, bounds.floor))
 
 
 async def _append(store: EventStore, stream_id: str, writer: str, tell: Tell, which: Iterable[int]) -> int:
@@ -177,10 +196,11 @@ async def _snapshot(store: EventStore, seed: int, tell: Tell, rounds: int | None
 
 
 def events_of(writer: str, number: int) -> list[NewEvent]:
-    """One to four events of up to 2 kB: what this append holds, wherever it is made."""
+    """What this append holds, wherever it is made: one to four events of up to 2 kB, or small ones, as deltas of text are."""
+    max_bytes = 60 if writer.startswith(_SMALL) else 2_000
     count = zlib.crc32(f"{writer} {number}".encode()) % 4 + 1
     names = [f"{writer} {number} {part}/{count} " for part in range(count)]
-    return [NewEvent("killed", name.encode() + b"." * (zlib.crc32(name.encode()) % 2_000)) for name in names]
+    return [NewEvent("killed", name.encode() + b"." * (zlib.crc32(name.encode()) % max_bytes)) for name in names]
 
 
 def snapshot_at(last_seq: int) -> Snapshot:

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 ROOT: Final = Path(__file__).parents[2]
-CUTS: Final = size(smoke=25, full=400)
+CUTS: Final = size(smoke=20, full=320)
 NEW_LIFE: Final = b"-\n"
-ROUNDS: Final[dict[str, int]] = {"write": 40, "sweep": 8, "snapshot": 80, "all": 15}
+ROUNDS: Final[dict[str, int]] = {"write": 40, "many": 70, "sweep": 8, "snapshot": 80, "all": 15}
 
 
 @asynccontextmanager
@@ -77,6 +77,9 @@ def record(tmp_path: Path, job: Job, durability: str, chance: random.Random) -> 
     for entry in entries:
         disk.do(entry)
     assert disk.written() == {path.name: path.read_bytes() for path in folder.iterdir()}, "a write was not recorded"
+    if job == "many":
+        with closing(sqlite3.connect(folder / "log.db")) as raw:
+            assert raw.execute("SELECT count(*) FROM chunks").fetchone()[0], "nothing was packed"
     return entries
 
 
@@ -119,7 +122,7 @@ def integrity(path: Path) -> str:
         return str(raw.execute("PRAGMA integrity_check").fetchone()[0])
 
 
-@pytest.mark.parametrize("job", ["write", "sweep", "snapshot", "all"])
+@pytest.mark.parametrize("job", ["write", "many", "sweep", "snapshot", "all"])
 async def test_nothing_acknowledged_is_lost_to_a_power_cut(tmp_path: Path, chance: random.Random, job: Job) -> None:
     acknowledged = 0
     for path, lives in Cuts(tmp_path, record(tmp_path, job, "full", chance), chance):
