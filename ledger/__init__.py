@@ -4,38 +4,53 @@ What lives here joins the log (`stream`) and the translation (`projector`). A se
 is the only one.
 """
 
+from ledger.beginning import ACTIVE_LEAF
+from ledger.erasure import Erased
 from ledger.errors import (
     LedgerBehind,
     LedgerDamaged,
     LedgerDiverged,
     LedgerError,
+    LogReplaced,
     RunEnded,
     RunExists,
     RunLost,
     RunOpen,
     UnknownConversation,
+    UnknownMedia,
     UnknownMessage,
     UnknownRun,
 )
-from ledger.ledger import Ledger, OpenRun, open_ledger
+from ledger.following import OpenRun, Replay
+from ledger.ledger import Ledger
+from ledger.media import Media
+from ledger.opening import open_ledger
+from ledger.reading import Tree
 from ledger.records import ConversationInfo, RunInfo
 from ledger.run import Run
 
 __all__ = [
+    "ACTIVE_LEAF",
     "ConversationInfo",
+    "Erased",
     "Ledger",
     "LedgerBehind",
     "LedgerDamaged",
     "LedgerDiverged",
     "LedgerError",
+    "LogReplaced",
+    "Media",
     "OpenRun",
+    "Replay",
     "Run",
     "RunEnded",
     "RunExists",
     "RunInfo",
     "RunLost",
     "RunOpen",
+    "Tree",
     "UnknownConversation",
+    "UnknownMedia",
     "UnknownMessage",
     "UnknownRun",
     "open_ledger",

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
+from ledger.effects import Ended, take_in
+from ledger.erasure import finish_erasure, is_pending
 from ledger.errors import LedgerBehind
-from ledger.sqlite import Ended
 from projector import State, open_runs
 from projector.compaction import keep
-from projector.folds import ending
 from projector.loading import restore
 from stream import SnapshotUnreadable, Truncated
 
 if TYPE_CHECKING:
+    from ledger.effects import Effect
     from ledger.sqlite import LedgerTables, Position
     from stream import EventStore
 
@@ -48,52 +49,62 @@ class CatchUp:
             except Truncated:  # another process has compacted behind the state remembered here
                 self._known.pop(conversation, None)
 
+    def forget(self, conversation: str) -> None:
+        """Drops what is remembered here: something else than catch-up has moved the ledger."""
+        self._known.pop(conversation, None)
+
     async def _run(self, conversation: str) -> Caught:
         while True:
             position = await self._tables.position(conversation)
+            if is_pending(position.erased):  # begun by a process that is gone
+                await finish_erasure(self._store, self._tables, conversation)
+                continue
             known = await self._known_state(conversation, position)
             while events := await self._store.read(conversation, after=known.state.last_seq, limit=_PAGE_EVENTS):
-                state, ended = known.state, []
+                state = known.state
+                effects: list[Effect] = []
                 for event in events:
-                    over = ending(state, event)
-                    state = open_runs.fold(state, event)
-                    if over is not None and event.seq > position.projected_seq:
-                        ended.append(Ended(*over))
+                    state, effect = take_in(state, event)
+                    if effect is not None and event.seq > position.projected_seq:
+                        effects.append(effect)
                 if state.last_seq > position.projected_seq:
-                    replay_from = min((run.seq - 1 for run in state.open.values()), default=state.last_seq)
-                    taken = await self._tables.advance(
-                        conversation,
-                        position,
-                        projected_seq=state.last_seq,
-                        replay_from=max(replay_from, position.replay_from),
-                        begun=[run for run in state.open.values() if run.seq > position.projected_seq],
-                        ended=ended,
-                    )
-                    if not taken:
+                    if not await self._advance(conversation, position, state, effects):
                         break  # another process was faster: look again
-                    for run in ended:
-                        _LOG.info("run.committed", conversation=conversation, run_id=run.run.run_id, status=run.end.status)
                     position = await self._tables.position(conversation)
                 known = await self._keep(conversation, known._replace(state=state))
             else:
                 return Caught(known.state, position.leaf)
 
+    async def _advance(self, conversation: str, position: Position, state: State, effects: list[Effect]) -> bool:
+        replay_from = min((run.seq - 1 for run in state.open.values()), default=state.last_seq)
+        taken = await self._tables.advance(
+            conversation,
+            position,
+            projected_seq=state.last_seq,
+            replay_from=max(replay_from, position.replay_from),
+            effects=effects,
+        )
+        for effect in effects if taken else ():
+            if isinstance(effect, Ended):
+                _LOG.info("run.committed", conversation=conversation, run_id=effect.run.run_id, status=effect.end.status)
+        return taken
+
     async def _known_state(self, conversation: str, position: Position) -> _Known:
         known = self._known.get(conversation)
-        if known is not None and known.state.last_seq <= position.projected_seq:
+        if known is not None and known.rewound == position.rewound and known.state.last_seq <= position.projected_seq:
             return known
         bounds = await self._store.bounds(conversation)
         snapshot = await self._store.snapshots.load(conversation, open_runs.name)
         if snapshot is not None and max(bounds.floor, bounds.origin + 1) <= snapshot.last_seq <= position.projected_seq:
             try:
-                return _Known(restore(open_runs, snapshot), snapshot.last_seq, exact=True)
+                return _Known(restore(open_runs, snapshot), snapshot.last_seq, exact=True, rewound=position.rewound)
             except SnapshotUnreadable as error:
                 _LOG.warning("ledger.snapshot_passed_over", conversation=conversation, why=error.why)
         # Runs that end behind this point began behind it too, so nothing before it matters to the ledger.
         start = max(position.replay_from, bounds.origin)
         if start < bounds.floor:
             raise LedgerBehind(conversation, start, bounds.floor)
-        return _Known(State(last_seq=start), start, exact=start == bounds.origin)
+        return _Known(State(last_seq=start), start, exact=start == bounds.origin, rewound=position.rewound)
 
     async def _keep(self, conversation: str, known: _Known) -> _Known:
         """Remembers the state here, and now and then in a snapshot, never ahead of the ledger's position."""
@@ -113,3 +124,4 @@ class _Known(NamedTuple):
     state: State
     snapshot_seq: int
     exact: bool
+    rewound: int

@@ -50,7 +50,7 @@ class UnknownConversation(LedgerError):
     """There is no such conversation."""
 
     def __init__(self, conversation: str) -> None:
-        super().__init__(f"there is no conversation {conversation!r}: `tailfold runs` lists what there is")
+        super().__init__(f"there is no conversation {conversation!r}: `tailfold conversations` lists what there is")
         self.conversation = conversation
 
 
@@ -93,3 +93,22 @@ class LedgerBehind(LedgerError):
             f"{floor}: what lies between is gone; restore a newer ledger or an older log"
         )
         self.conversation, self.needed, self.floor = conversation, needed, floor
+
+
+class UnknownMedia(LedgerError):
+    """The media store has no such bytes."""
+
+    def __init__(self, media_id: str) -> None:
+        super().__init__(f"there is no media {media_id!r}: it was never added, or erased with its conversation")
+        self.media_id = media_id
+
+
+class LogReplaced(LedgerError):
+    """The log is not the one this ledger was made from: another file, or one that was restored."""
+
+    def __init__(self, known: str, found: str) -> None:
+        super().__init__(
+            f"this ledger belongs to the log {known}, but the log here is {found}: name the log that belongs to it, or "
+            "let `tailfold reconcile --repair` compare the two and take this one over"
+        )
+        self.known, self.found = known, found

@@ -31,7 +31,7 @@ class Outbox:
 
     def __init__(self, store: EventStore, stream_id: str, producer: Producer, acknowledged_seq: int, *, flush_ms: int) -> None:
         self.acknowledged_seq = acknowledged_seq
-        self._store = store
+        self.store = store
         self._stream_id = stream_id
         self._next = producer
         self._flush_ms = flush_ms
@@ -127,7 +127,7 @@ class Outbox:
                 try:
                     if not self._batch:
                         self._fill()
-                    result = await self._store.append(self._stream_id, self._batch, producer=self._next)
+                    result = await self.store.append(self._stream_id, self._batch, producer=self._next)
                 except Exception as error:  # noqa: BLE001 - handed to whoever feeds or flushes
                     self._error = error
                     break

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from projector.draft import Usage
+from projector.json import JsonText, decode
 
 if TYPE_CHECKING:
     from projector import End
@@ -14,17 +15,37 @@ if TYPE_CHECKING:
 
 
 class ConversationInfo(msgspec.Struct, frozen=True):
-    """One line of a listing of conversations. `projected_seq` is how far of the log the ledger has taken in."""
+    """One line of a listing of conversations.
+
+    `messages` counts what is on any path, `projected_seq` is how far of the log the ledger has taken in, `active_at` the
+    time (ms) of the newest message. `metadata` maps names to JSON text; `labels` of it, a list of texts, can be asked
+    for. `erased` says how much there was of a conversation that was erased.
+    """
 
     conversation: str
     messages: int
     runs: int
     leaf: str | None
     projected_seq: int
+    active_at: int
+    archived: bool = False
+    title: str | None = None
+    metadata: dict[str, JsonText] = {}
+    erased: dict[str, Any] | None = None
+
+    @property
+    def labels(self) -> list[str]:
+        """The texts in `labels` of its metadata."""
+        found = decode(self.metadata.get("labels", "[]"))
+        return [label for label in found if isinstance(label, str)] if isinstance(found, list) else []
 
 
 class RunInfo(msgspec.Struct, frozen=True):
-    """One run. `status` is `open`, `committed`, `failed` or `cancelled`; times in ms, usage by request."""
+    """One run; times in ms, usage by request.
+
+    `status` is `created`, `streaming` or, where the log can't be read, `open`; of a run that ended `committed`,
+    `superseded` (a sibling that started later is committed), `failed` or `cancelled`.
+    """
 
     conversation: str
     run_id: str

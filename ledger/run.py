@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
@@ -12,8 +13,8 @@ import structlog
 from ledger.errors import LedgerError, RunEnded, RunLost
 from projector import events as ev
 from projector.formats import STREAMS, FormatError, StreamEnd
-from projector.json import dump, raw
-from stream import InvalidEvent, ProducerFenced, StreamError
+from projector.json import InvalidJson, dump, raw
+from stream import InvalidEvent, ProducerFenced, StreamError, follow
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -47,6 +48,7 @@ class Run:
         self.conversation = conversation
         self.run_id = run_id
         self._outbox = outbox
+        self._begun_seq = outbox.acknowledged_seq
         self._ended = ended
         self._numbers = itertools.count(1)
         self._format: StreamFormat | None = STREAMS[provider_format](run_id, self._mint) if provider_format else None
@@ -111,6 +113,19 @@ class Run:
         self._outbox.put([*self._end_of_message(), result])
         self._open_message = None
         return message_id
+
+    async def wait_for_cancel_request(self) -> str | None:
+        """Returns when somebody, in whatever process, has asked this run to stop (`Ledger.cancel`), with who it was.
+
+        It asks only: wait for it beside your work, and leave the block. Raises what `stream.follow` raises.
+        """
+        async for event in follow(self._outbox.store, self.conversation, after=self._begun_seq):
+            if event.type == ev.RunCancelRequested.TYPE:
+                with suppress(InvalidJson):
+                    body = ev.read_body(event.type, event.data)
+                    if isinstance(body, ev.RunCancelRequested) and body.run_id == self.run_id:
+                        return body.by
+        raise AssertionError("a stream has no end")
 
     async def flush(self) -> int:
         """Returns when everything so far is durable, with the seq of it."""

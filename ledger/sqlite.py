@@ -1,64 +1,80 @@
-"""The ledger's tables, in the file of the log or in one of their own."""
+"""The ledger's tables, in the file of the log or in one of their own: what is read of them, and how they move on."""
 
 from __future__ import annotations
 
 import zlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import structlog
+import msgspec
+from msgspec.structs import replace
 
+from ledger.branches import descend
+from ledger.commit import NEW_CONVERSATION, apply
 from ledger.errors import LedgerDamaged
 from ledger.records import ConversationInfo, RunInfo
-from projector import Message, settle
-from projector.json import decode, encode
+from projector import Message
+from projector.json import decode, dump, split
+from projector.tree import Node, resolve
 from stream.sqlite import Database, read_scripts
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
-    from projector import End
-    from projector.draft import RunDraft
+    from ledger.effects import Effect
     from stream.sqlite import Sql
 
-_LOG: Final = structlog.get_logger("tailfold.ledger")
 _KEY: Final = "(SELECT id FROM conversations WHERE name = ?1)"
 _PAGE_ROWS: Final = 200
 _ADVANCE: Final = """
-UPDATE conversations SET projected_seq = ?3, replay_from = ?4 WHERE name = ?1 AND projected_seq = ?2 RETURNING id"""
-_MOVE_LEAF: Final = "UPDATE conversations SET leaf = ?2, leaf_seq = ?3 WHERE id = ?1 AND leaf_seq < ?3"
-_PUT_RUN: Final = """
-INSERT INTO runs SELECT ?1, ?2, ?3, ?4, ?5 WHERE NOT EXISTS (SELECT 1 FROM runs WHERE conversation = ?1 AND id = ?2)"""
-_END_RUN: Final = "UPDATE runs SET status = ?4, body = ?5 WHERE conversation = ?1 AND id = ?2 AND seq = ?3 AND status = 'open'"
-_PUT_MESSAGE: Final = """
-INSERT INTO messages SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
-WHERE NOT EXISTS (SELECT 1 FROM messages WHERE conversation = ?1 AND id = ?2) RETURNING 1"""
+UPDATE conversations SET projected_seq = ?3, replay_from = ?4 WHERE name = ?1 AND projected_seq = ?2 AND rewound = ?5
+RETURNING id"""
+_POSITION: Final = """
+SELECT projected_seq, replay_from, leaf, messages, orphans, holes, erased, rewound FROM conversations WHERE name = ?"""
 _CHAIN: Final = f"""
-WITH RECURSIVE chain (id, parent, crc, body, seq, depth) AS (
-  SELECT id, parent, crc, body, seq, 1 FROM messages WHERE conversation = {_KEY} AND id = ?2 AND on_path
+WITH RECURSIVE chain (id, parent, crc, body, depth) AS (
+  SELECT id, parent, crc, body, 1 FROM messages WHERE conversation = {_KEY} AND id = ?2 AND on_path
   UNION ALL
-  SELECT m.id, m.parent, m.crc, m.body, m.seq, chain.depth + 1
-  FROM chain JOIN messages AS m ON m.conversation = {_KEY} AND m.id = chain.parent AND m.on_path AND m.seq < chain.seq
+  SELECT m.id, m.parent, m.crc, m.body, chain.depth + 1
+  FROM chain JOIN messages AS m ON m.conversation = {_KEY} AND m.id = chain.parent AND m.on_path
   LIMIT ?3)
 SELECT id, crc, body FROM chain ORDER BY depth DESC"""  # noqa: S608 - constants
-_CONVERSATIONS: Final = """
-SELECT name, (SELECT count(*) FROM messages AS m WHERE m.conversation = c.id AND m.on_path),
-  (SELECT count(*) FROM runs AS r WHERE r.conversation = c.id), leaf, projected_seq
-FROM conversations AS c WHERE name > ?1 ORDER BY name LIMIT ?2"""
+_CONVERSATION: Final = """
+SELECT name, messages, runs, leaf, projected_seq, active_at, archived, title, metadata, erased FROM conversations"""
+_LISTED: Final = f"""{_CONVERSATION}
+WHERE (?1 OR NOT archived) AND (?2 IS NULL OR (active_at, name) < (?3, ?2)) AND substr(name, 1, length(?4)) = ?4
+  AND (?5 IS NULL OR (json_valid(metadata) AND EXISTS (SELECT 1 FROM json_each(metadata, '$.labels') WHERE value = ?5)))
+  AND (?6 IS NULL OR instr(lower(json_extract(title, '$')), lower(?6)))
+ORDER BY active_at DESC, name DESC LIMIT ?7"""  # noqa: S608 - constants
+_IS_SUPERSEDED: Final = """r.status = 'committed' AND EXISTS (
+  SELECT 1 FROM messages AS f JOIN messages AS s ON s.conversation = f.conversation AND s.parent IS f.parent AND s.on_path
+  WHERE f.conversation = r.conversation AND f.id = r.first AND s.is_committed AND s.started > f.started)"""
 
 
 class Position(NamedTuple):
-    """How far the ledger holds a conversation; all zero for one it does not know."""
+    """How far the ledger holds a conversation; all zero for one it does not know.
 
-    projected_seq: int
-    replay_from: int
-    leaf: str | None
+    `holes` and `erased` are JSON, see the schema; `rewound` counts repairs that put it back.
+    """
+
+    projected_seq: int = 0
+    replay_from: int = 0
+    leaf: str | None = None
+    messages: int = 0
+    orphans: int = 0
+    holes: str | None = None
+    erased: str | None = None
+    rewound: int = 0
 
 
-class Ended(NamedTuple):
-    """A run that ended, as it was when it did."""
+class Page(NamedTuple):
+    """Which conversations are listed, newest activity first. `after` is the last one of the page before."""
 
-    run: RunDraft
-    end: End
+    after: ConversationInfo | None = None
+    limit: int | None = None
+    archived: bool = False
+    prefix: str = ""
+    label: str | None = None
+    title: str | None = None
 
 
 class LedgerTables:
@@ -75,53 +91,79 @@ class LedgerTables:
 
     async def position(self, conversation: str) -> Position:
         """How far this conversation is projected."""
-        text = "SELECT projected_seq, replay_from, leaf FROM conversations WHERE name = ?"
-        rows = await self.database.read(text, (conversation,))
-        return Position(*rows[0]) if rows else Position(0, 0, None)
+        rows = await self.database.read(_POSITION, (conversation,))
+        return Position(*rows[0]) if rows else Position()
+
+    async def positions(self, conversations: Collection[str]) -> dict[str, int]:
+        """`projected_seq` of each that the ledger knows."""
+        text = "SELECT name, projected_seq FROM conversations WHERE name IN (SELECT value FROM json_each(?))"
+        return dict(await self.database.read(text, (dump(list(conversations)),)))
 
     async def advance(
-        self,
-        conversation: str,
-        before: Position,
-        *,
-        projected_seq: int,
-        replay_from: int,
-        begun: Sequence[RunDraft],
-        ended: Sequence[Ended],
+        self, conversation: str, before: Position, *, projected_seq: int, replay_from: int, effects: Sequence[Effect]
     ) -> bool:
-        """Takes in runs that began or ended and moves on to `projected_seq`, as a whole.
+        """Takes in what a page of the log brings and moves on to `projected_seq`, as a whole.
 
         False, and nothing changed, if the ledger is no longer at `before`: another process was faster.
         """
 
         async def job(sql: Sql) -> bool:
-            if before == Position(0, 0, None):
-                new = (
-                    "INSERT INTO conversations (name) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM conversations WHERE name = ?1)"
-                )
-                await sql(new, (conversation,))
-            moved = await sql(_ADVANCE, (conversation, before.projected_seq, projected_seq, replay_from))
+            await sql(NEW_CONVERSATION, (conversation,))
+            moved = await sql(_ADVANCE, (conversation, before.projected_seq, projected_seq, replay_from, before.rewound))
             if not moved:
                 return False
-            key = moved[0][0]
-            for run in begun:
-                info = RunInfo.of(conversation, run, None, 0)
-                await sql(_PUT_RUN, (key, run.run_id, run.seq, info.status, encode(info)))
-            for over in ended:
-                await _commit(sql, key, conversation, over)
+            await apply(sql, moved[0][0], conversation, effects)
             return True
 
         return await self.database.transact(job)
 
     async def path(self, conversation: str, leaf: str, limit: int | None) -> list[Message]:
         """The messages from the root, or the last `limit` of them, down to `leaf`."""
-        rows = await self.database.read(_CHAIN, (conversation, leaf, -1 if limit is None else limit))
+        position = await self.position(conversation)
+        most = position.messages if limit is None else min(limit, position.messages)  # hand-made circles end, too
+        rows = await self.database.read(_CHAIN, (conversation, leaf, most))
         return [_read(conversation, *row) for row in rows]
 
-    async def message(self, conversation: str, message_id: str) -> Message | None:
-        """One message, on the path or off it."""
-        text = f"SELECT id, crc, body FROM messages WHERE conversation = {_KEY} AND id = ?2"  # noqa: S608 - constants
-        rows = await self.database.read(text, (conversation, message_id))
+    async def leaf(self, conversation: str, selections: Mapping[str, str]) -> str | None:
+        """The leaf of the path with other turns at forks, `{parent: child}`; '' is the root."""
+        rows = await self.database.read("SELECT id FROM conversations WHERE name = ?", (conversation,))
+        return await descend(self.database.read, rows[0][0], None, dump(dict(selections))) if rows else None
+
+    async def nodes(self, conversation: str) -> list[Node]:
+        """All messages on any path, as nodes of the tree, in the order of the log."""
+        text = f"""SELECT id, parent, started, is_committed, selected FROM messages
+            WHERE conversation = {_KEY} AND on_path ORDER BY seq"""  # noqa: S608 - constants
+        rows = await self.database.read(text, (conversation,))
+        return [Node(row[0], row[1], row[2], bool(row[3]), row[4]) for row in rows]
+
+    async def scattered_path(self, conversation: str, selections: Mapping[str, str]) -> list[Message]:
+        """The path of a tree that has lost some of its roots: what hangs on them comes last."""
+        ids = resolve(await self.nodes(conversation), selections)
+        found = {message.id: message async for message in self.all(conversation) if message.id in set(ids)}
+        return [found[message_id] for message_id in ids]
+
+    async def all(self, conversation: str) -> AsyncIterator[Message]:
+        """Every message that was committed or kept of a failed run, in the order of the log."""
+        text = f"""SELECT seq, id, crc, body FROM messages
+            WHERE conversation = {_KEY} AND (seq, id) > (?2, ?3) ORDER BY seq, id LIMIT ?4"""  # noqa: S608 - constants
+        place: tuple[int, str] = (0, "")
+        while rows := await self.database.read(text, (conversation, *place, _PAGE_ROWS)):
+            for row in rows:
+                yield _read(conversation, *row[1:])
+            place = (rows[-1][0], rows[-1][1])
+
+    async def last(self, conversation: str, before: Message | None, limit: int) -> list[Message]:
+        """The last messages in the order of the log, ahead of one of them."""
+        text = f"""SELECT id, crc, body FROM messages WHERE conversation = {_KEY} AND (?2 IS NULL OR seq < ?2)
+            ORDER BY seq DESC LIMIT ?3"""  # noqa: S608 - constants
+        rows = await self.database.read(text, (conversation, None if before is None else before.seq, limit))
+        return [_read(conversation, *row) for row in reversed(rows)]
+
+    async def message(self, conversation: str, message_id: str, *, on_path: bool = False) -> Message | None:
+        """One message, on a path or off it."""
+        text = f"""SELECT id, crc, body FROM messages
+            WHERE conversation = {_KEY} AND id = ?2 AND on_path >= ?3"""  # noqa: S608 - constants
+        rows = await self.database.read(text, (conversation, message_id, int(on_path)))
         return _read(conversation, *rows[0]) if rows else None
 
     async def messages_of(self, conversation: str, run_id: str) -> list[tuple[Message, bool]]:
@@ -133,7 +175,8 @@ class LedgerTables:
     async def orphans(self, conversation: str) -> list[tuple[str, str]]:
         """Messages on the path whose parent is not there: (message, parent)."""
         text = f"""SELECT id, parent FROM messages AS m WHERE conversation = {_KEY} AND on_path AND parent IS NOT NULL
-            AND NOT EXISTS (SELECT 1 FROM messages AS p WHERE p.conversation = m.conversation AND p.id = m.parent)"""  # noqa: S608
+            AND NOT EXISTS (
+              SELECT 1 FROM messages AS p WHERE p.conversation = m.conversation AND p.id = m.parent AND p.on_path)"""  # noqa: S608
         return [(row[0], row[1]) for row in await self.database.read(text, (conversation,))]
 
     async def damaged(self, conversation: str) -> AsyncIterator[LedgerDamaged]:
@@ -146,42 +189,56 @@ class LedgerTables:
                 if zlib.crc32(body) != crc:
                     yield LedgerDamaged(conversation, message_id)
             place = (rows[-1][0], rows[-1][1])
-        lost_leaf = f"""SELECT id FROM messages AS m WHERE conversation = {_KEY} AND on_path AND NOT EXISTS (
-              SELECT 1 FROM conversations AS c JOIN messages AS l ON l.conversation = c.id AND l.id = c.leaf
-              WHERE c.id = m.conversation)
-            ORDER BY seq DESC LIMIT 1"""  # noqa: S608 - constants
+        lost_leaf = f"""SELECT leaf FROM conversations AS c WHERE c.name = ?1 AND leaf IS NOT NULL AND NOT EXISTS (
+              SELECT 1 FROM messages AS l WHERE l.conversation = c.id AND l.id = c.leaf AND l.on_path)
+            UNION ALL SELECT id FROM (
+              SELECT id FROM messages WHERE conversation = {_KEY} AND on_path AND parent IS NULL ORDER BY seq DESC LIMIT 1)
+            WHERE EXISTS (SELECT 1 FROM conversations WHERE name = ?1 AND leaf IS NULL)"""  # noqa: S608 - constants
         for (message_id,) in await self.database.read(lost_leaf, (conversation,)):
             yield LedgerDamaged(conversation, message_id)
 
-    async def runs(self, conversation: str | None = None, *, status: str | None = None) -> AsyncIterator[RunInfo]:
-        """Runs in order of conversation and start."""
-        text = """SELECT c.name, r.seq, r.body FROM runs AS r JOIN conversations AS c ON c.id = r.conversation
-            WHERE (c.name, r.seq) > (?1, ?2) AND (?3 IS NULL OR c.name = ?3) AND (?4 IS NULL OR r.status = ?4)
-            ORDER BY c.name, r.seq LIMIT ?5"""
+    async def runs(self, conversation: str | None = None) -> AsyncIterator[RunInfo]:
+        """Runs in order of conversation and start; those that are open as `open`."""
+        text = f"""SELECT c.name, r.seq, r.body, {_IS_SUPERSEDED}
+            FROM runs AS r JOIN conversations AS c ON c.id = r.conversation
+            WHERE (c.name, r.seq) > (?1, ?2) AND (?3 IS NULL OR c.name = ?3)
+            ORDER BY c.name, r.seq LIMIT ?4"""  # noqa: S608 - constants
         place: tuple[str, int] = ("", 0)
-        while rows := await self.database.read(text, (*place, conversation, status, _PAGE_ROWS)):
-            for _, _, body in rows:
-                yield decode(body, RunInfo)
+        while rows := await self.database.read(text, (*place, conversation, _PAGE_ROWS)):
+            for row in rows:
+                yield _read_run(*row[2:])
             place = (rows[-1][0], rows[-1][1])
 
     async def run(self, conversation: str, run_id: str) -> RunInfo | None:
         """One run."""
-        text = f"SELECT body FROM runs WHERE conversation = {_KEY} AND id = ?2"  # noqa: S608 - constants
+        text = f"SELECT body, {_IS_SUPERSEDED} FROM runs AS r WHERE conversation = {_KEY} AND id = ?2"  # noqa: S608 - constants
         rows = await self.database.read(text, (conversation, run_id))
-        return decode(rows[0][0], RunInfo) if rows else None
+        return _read_run(*rows[0]) if rows else None
 
     async def homes(self, run_id: str) -> list[str]:
         """The conversations that have a run of this id."""
         text = "SELECT c.name FROM runs AS r JOIN conversations AS c ON c.id = r.conversation WHERE r.id = ? ORDER BY c.name"
         return [name for (name,) in await self.database.read(text, (run_id,))]
 
-    async def conversations(self) -> AsyncIterator[ConversationInfo]:
-        """All conversations by name."""
-        last = ""
-        while rows := await self.database.read(_CONVERSATIONS, (last, _PAGE_ROWS)):
+    async def conversation(self, conversation: str) -> ConversationInfo | None:
+        """What is listed of one conversation."""
+        rows = await self.database.read(f"{_CONVERSATION} WHERE name = ?", (conversation,))
+        return _read_conversation(rows[0]) if rows else None
+
+    async def conversations(self, page: Page) -> AsyncIterator[ConversationInfo]:
+        """Conversations, newest activity first."""
+        after, left = page.after, page.limit
+        while left is None or left > 0:
+            place = (None, 0) if after is None else (after.conversation, after.active_at)
+            rows_wanted = _PAGE_ROWS if left is None else min(left, _PAGE_ROWS)
+            filters = (int(page.archived), *place, page.prefix, page.label, page.title, rows_wanted)
+            rows = await self.database.read(_LISTED, filters)
             for row in rows:
-                yield ConversationInfo(*row)
-            last = rows[-1][0]
+                after = _read_conversation(row)
+                yield after
+            if len(rows) < rows_wanted:
+                return
+            left = None if left is None else left - len(rows)
 
 
 def _read(conversation: str, message_id: str, crc: int, body: bytes) -> Message:
@@ -191,30 +248,22 @@ def _read(conversation: str, message_id: str, crc: int, body: bytes) -> Message:
     return message
 
 
-async def _commit(sql: Sql, key: int, conversation: str, ended: Ended) -> None:
-    """Writes what a run leaves. Ids that an earlier run has taken stay its: the later ones are anomalies."""
-    run, end = ended.run, ended.end
-    if await sql("SELECT 1 FROM runs WHERE conversation = ? AND id = ? AND seq <> ?", (key, run.run_id, run.seq)):
-        _LOG.warning("ledger.run_id_taken", conversation=conversation, run_id=run.run_id, seq=run.seq)
-        return
-    taken = [
-        message_id
-        for message_id in (*run.live, *(message_id for message_id, _ in run.done.items()))
-        if await sql("SELECT 1 FROM messages WHERE conversation = ? AND id = ? AND run <> ?", (key, message_id, run.run_id))
-    ]
-    if taken:
-        _LOG.warning("ledger.message_ids_taken", conversation=conversation, run_id=run.run_id, message_ids=taken)
-    settled = settle(run.without(taken), end)
-    info = RunInfo.of(conversation, run, end, len(settled.path))
-    row: tuple[Any, ...] = (key, run.run_id, run.seq, info.status, encode(info))
-    await sql(_PUT_RUN, row)  # begun and ended in one page
-    await sql(_END_RUN, row)
-    for on_path, messages in ((1, settled.path), (0, settled.off)):
-        for message in messages:
-            body = encode(message)
-            await sql(
-                _PUT_MESSAGE,
-                (key, message.id, run.run_id, message.parent_id, message.seq, on_path, zlib.crc32(body), body),
-            )
-    if settled.path:
-        await sql(_MOVE_LEAF, (key, settled.path[-1].id, run.seq))
+def _read_run(body: bytes, is_superseded: int) -> RunInfo:
+    run: RunInfo = decode(body, RunInfo)
+    return replace(run, status="superseded") if is_superseded else run
+
+
+def _read_conversation(row: Sequence[Any]) -> ConversationInfo:
+    name, messages, runs, leaf, projected_seq, active_at, archived, title, metadata, erased = row
+    return ConversationInfo(
+        name,
+        messages,
+        runs,
+        leaf,
+        projected_seq,
+        active_at,
+        bool(archived),
+        None if title is None else decode(title),
+        split(metadata) if metadata else {},
+        None if erased is None else msgspec.json.decode(erased),
+    )

@@ -7,8 +7,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ledger.backup import known_scripts
+from ledger.commit import settled_for_ledger
+from ledger.effects import Ended
 from ledger.errors import LedgerBehind, LedgerDamaged
-from projector import State, open_runs, settle
+from projector import State, open_runs
 from projector.folds import ending
 from stream import CorruptEvent, StoreUnusable, Truncated
 from stream.sqlite import MEMORY, SqliteStore
@@ -135,7 +137,7 @@ async def _compare_run(ledger: Ledger, conversation: str, run: RunDraft, end: En
         held = "is missing" if row is None else f"is {row.status}, by its events it is {end.status}"
         yield Finding(conversation, "run", f"run {run.run_id} {held}", mend)
         return
-    settled = settle(run, end)
+    settled = settled_for_ledger(run, Ended(run, end))
     said = [(message, True) for message in settled.path] + [(message, False) for message in settled.off]
     said.sort(key=lambda pair: pair[0].seq)
     if row.seq == run.seq and said != await ledger.tables.messages_of(conversation, run.run_id):

@@ -12,18 +12,22 @@ from projector.message import Block, Message, present
 from projector.projector import Projector
 from projector.settle import End, Settled, settle
 from projector.state import State
+from projector.tree import ForkPoint, Node, fork_points
 
 __all__ = [
     "Block",
     "Compaction",
     "End",
+    "ForkPoint",
     "InvalidJson",
     "Loaded",
     "Message",
+    "Node",
     "Projector",
     "Settled",
     "State",
     "compact",
+    "fork_points",
     "load",
     "open_runs",
     "present",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from projector.events import MessageAnnotated, MessageRedacted
-from projector.json import InvalidJson, JsonText, decode, is_json, split, text_of
+from projector.json import InvalidJson, JsonText, decode, dump, is_json, split, text_of
 from projector.message import Block, Unknown
 from projector.persistent import Sequence, Table, Text
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from projector import events
+
+CALLS: Final = ("tool_call", "server_tool_call")
 
 
 class Anomaly(msgspec.Struct, frozen=True):
@@ -64,6 +66,10 @@ class MessageDraft(msgspec.Struct, frozen=True):
     metadata: dict[str, JsonText] = {}
     unknown: Sequence[Unknown] = Sequence()
 
+    def heads(self) -> list[Block]:
+        """The blocks of this message, those that still grow without their text."""
+        return [block for _, (_, block) in self.sealed.items()] + [block.head for block in self.live.values()]
+
 
 class RunDraft(msgspec.Struct, frozen=True):
     """A run without an end. `seq` is that of its first event, `step` the current one and where it began."""
@@ -86,6 +92,17 @@ class RunDraft(msgspec.Struct, frozen=True):
     def find(self, message_id: str) -> MessageDraft | None:
         """A message of this run, finished or not."""
         return self.live.get(message_id) or self.done.get(message_id)
+
+    def find_call(self, tool_call_id: str) -> MessageDraft | None:
+        """The newest message of this run that makes this tool call."""
+        drafts = (*self.live.values(), *(draft for _, draft in self.done.items()))
+        calling = [draft for draft in drafts if any(is_call(block, tool_call_id) for block in draft.heads())]
+        return max(calling, key=lambda draft: draft.seq, default=None)
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether anything came after `run.started`."""
+        return bool(self.live or self.done or self.steps or self.usage or self.cancel_requested or self.paused)
 
     def without(self, message_ids: Collection[str]) -> RunDraft:
         """The run without some of its messages."""
@@ -166,6 +183,28 @@ def amend(draft: MessageDraft, body: events.MessageAnnotated | events.MessageRed
     return replace(draft, sealed=draft.sealed.replace(body.block, (placed[0], cite_block(placed[1], body))))
 
 
+def approve(draft: MessageDraft, body: events.ToolApproval) -> MessageDraft:
+    """A human was asked about a tool call of this message, or has answered."""
+    live = {number: replace(block, head=approve_block(block.head, body)) for number, block in draft.live.items()}
+    sealed = draft.sealed
+    for number, (seq, block) in draft.sealed.items():
+        if is_call(block, body.tool_call_id):
+            sealed = sealed.replace(number, (seq, approve_block(block, body)))
+    return replace(draft, live=live, sealed=sealed)
+
+
+def approve_block(block: Block, body: events.ToolApproval) -> Block:
+    """The block with what is known of the approval, if it is the call in question."""
+    if not is_call(block, body.tool_call_id):
+        return block
+    return replace(block, approval=dump({"approval_id": body.approval_id, "approved": body.approved}))
+
+
+def is_call(block: Block, tool_call_id: str) -> bool:
+    """Whether a block is this tool call."""
+    return block.kind in CALLS and block.tool_call_id == tool_call_id
+
+
 def cite_block(block: Block, body: events.BlockAnnotated) -> Block:
     """The block with one more citation."""
     return replace(block, citations=(*block.citations, text_of(body.citation) or "null"))
@@ -207,7 +246,8 @@ def redacted_blocks(body: events.MessageRedacted) -> list[Block]:
         blocks: list[Block] = decode(text_of(body.blocks) or "", list[Block])
     except InvalidJson as error:
         raise Refused(f"the blocks of the redaction are wrong: {error}") from error
-    if any(text is not None and not is_json(text) for block in blocks for text in (block.opaque, block.input, block.parts)):
+    free = (text for block in blocks for text in (block.opaque, block.input, block.parts, block.approval))
+    if any(text is not None and not is_json(text) for text in free):
         raise Refused("a field of free form in the blocks of the redaction is no JSON text")
     return [replace(block, sealed=True, number=number) for number, block in enumerate(blocks)]
 

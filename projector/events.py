@@ -31,6 +31,55 @@ class Body(msgspec.Struct, frozen=True, omit_defaults=True):
     TYPE: ClassVar[str]
 
 
+class ConversationCreated(Body, frozen=True):
+    """A conversation is named before anything is said in it."""
+
+    TYPE: ClassVar = "conversation.created"
+    title: str | None = None
+    metadata: Raw = NOTHING
+
+
+class ConversationUpdated(Body, frozen=True):
+    """A new title where one is given; `metadata` is a JSON object that is merged, null takes a field away."""
+
+    TYPE: ClassVar = "conversation.updated"
+    title: str | None = None
+    metadata: Raw = NOTHING
+
+
+class ConversationArchived(Body, frozen=True):
+    """Out of the way in listings; `archived` false brings it back."""
+
+    TYPE: ClassVar = "conversation.archived"
+    archived: bool = True
+
+
+class ConversationErased(Body, frozen=True):
+    """What is left of everything before it: how much there was."""
+
+    TYPE: ClassVar = "conversation.erased"
+    messages: int
+    runs: int
+    events: int
+
+
+class BranchSelected(Body, frozen=True):
+    """Makes another leaf the active one."""
+
+    TYPE: ClassVar = "branch.selected"
+    message_id: str
+
+
+class MediaAdded(Body, frozen=True):
+    """Bytes that the ledger's media store holds, by their SHA-256."""
+
+    TYPE: ClassVar = "media.added"
+    media_id: str
+    media_type: str
+    size: int
+    location: str | None = None
+
+
 class RunStarted(Body, frozen=True):
     """The parent is fixed here."""
 
@@ -222,12 +271,13 @@ class RawEvent(Body, frozen=True):
 BODIES: Final[dict[str, type[Body]]] = {
     body.TYPE: body
     for body in (
+        ConversationCreated, ConversationUpdated, ConversationArchived, ConversationErased, BranchSelected, MediaAdded,
         RunStarted, RunCancelRequested, RunStep, RunPaused, RunResumed, RunUsage, RunFinished, RunRecovered,
         MessageStarted, MessageFinished, MessageAnnotated, MessageRedacted,
         BlockStarted, BlockDelta, BlockAnnotated, BlockSealed, ToolResult, ToolApproval, RawEvent,
     )
 }  # fmt: skip
-_IDS: Final = ("run_id", "message_id", "producer", "parent_message_id")
+_IDS: Final = ("run_id", "message_id", "producer", "parent_message_id", "media_id")
 
 
 def to_event(body: Body) -> NewEvent:
@@ -264,8 +314,20 @@ def validate(events: list[NewEvent]) -> None:
                 split(event.data)
             else:
                 check_ids(body)
+                check_objects(body)
         except (InvalidJson, InvalidId) as error:
             raise InvalidEvent(index, f"the body of {event.type!r} is wrong: {error}") from error
+
+
+def check_objects(body: Body) -> None:
+    """Raises `InvalidJson` for a patch or metadata that is no JSON object."""
+    for name in ("patch", "metadata"):
+        value = getattr(body, name, NOTHING)
+        if value is not NOTHING and bytes(value):
+            try:
+                split(bytes(value))
+            except InvalidJson as error:
+                raise InvalidJson(f"{name} is no JSON object: {error}") from error
 
 
 def check_ids(body: Body) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from projector import draft as drafts
 from projector import events as ev
-from projector.amendments import Amendment, amend_message
+from projector.amendments import Amendment, amend_message, asks_for
 from projector.draft import Anomaly, Refused, RunDraft
 from projector.events import read_body, unknown_fields
 from projector.json import InvalidJson, text_of
@@ -58,7 +58,7 @@ class _Rules(NamedTuple):
     """Where the two folds differ."""
 
     leave: Callable[[State, RunDraft, End], State]
-    amend_elsewhere: Callable[[State, Amendment, int], State]
+    amend_elsewhere: Callable[[State, Amendment | ev.RunUsage, int], State]
 
 
 class _Change(NamedTuple):
@@ -129,7 +129,7 @@ def _change_message(
     return _put(state, drafts.put(run, drafts.note(message, change.seq, body.TYPE, change.unknown)))
 
 
-def _amend(state: State, body: Amendment, change: _Change) -> State:
+def _amend(state: State, body: ev.MessageAnnotated | ev.MessageRedacted | ev.BlockAnnotated, change: _Change) -> State:
     owner = _owner(state, body.message_id)
     if owner is None:
         return change.rules.amend_elsewhere(state, body, change.seq)
@@ -137,8 +137,18 @@ def _amend(state: State, body: Amendment, change: _Change) -> State:
     return _put(state, drafts.put(run, drafts.amend(message, body)))
 
 
-def _use(state: State, body: ev.RunUsage, change: _Change) -> State:  # noqa: ARG001 - one shape for all handlers
-    run = _require_run(state, body.run_id)
+def _approve(state: State, body: ev.ToolApproval, change: _Change) -> State:
+    for run in reversed(state.open.values()):
+        message = run.find_call(body.tool_call_id)
+        if message is not None:
+            return _put(state, drafts.put(run, drafts.approve(message, body)))
+    return change.rules.amend_elsewhere(state, body, change.seq)
+
+
+def _use(state: State, body: ev.RunUsage, change: _Change) -> State:
+    run = state.open.get(body.run_id)
+    if run is None:
+        return change.rules.amend_elsewhere(state, body, change.seq)
     return _put(state, replace(run, usage=run.usage | {body.request_id: drafts.read_usage(body)}))
 
 
@@ -159,6 +169,11 @@ def _finish(state: State, body: ev.RunFinished | ev.RunRecovered, change: _Chang
     run = _require_run(state, body.run_id)
     remaining = {run_id: other for run_id, other in state.open.items() if run_id != body.run_id}
     return change.rules.leave(replace(state, open=remaining), run, _end(body, change.seq, change.at))
+
+
+def _describe(state: State, body: ev.ConversationCreated | ev.ConversationUpdated, change: _Change) -> State:  # noqa: ARG001 - as above
+    ev.check_objects(body)
+    return state  # the ledger keeps it
 
 
 def _pass(state: State, body: ev.Body, change: _Change) -> State:  # noqa: ARG001 - as above
@@ -183,8 +198,14 @@ _HANDLERS: Final[dict[type[ev.Body], Callable[[State, Any, _Change], State]]] = 
     ev.MessageAnnotated: _amend,
     ev.MessageRedacted: _amend,
     ev.BlockAnnotated: _amend,
-    ev.ToolApproval: _pass,
+    ev.ToolApproval: _approve,
     ev.RawEvent: _pass,
+    ev.ConversationCreated: _describe,
+    ev.ConversationUpdated: _describe,
+    ev.ConversationArchived: _pass,
+    ev.ConversationErased: _pass,
+    ev.BranchSelected: _pass,
+    ev.MediaAdded: _pass,
 }
 
 
@@ -199,14 +220,26 @@ def _drop(state: State, run: RunDraft, end: End) -> State:  # noqa: ARG001 - the
     return state
 
 
-def _amend_ended(state: State, body: Amendment, seq: int) -> State:  # noqa: ARG001 - same shape as _hand_on
+def _amend_ended(state: State, body: Amendment | ev.RunUsage, seq: int) -> State:  # noqa: ARG001 - same shape as _hand_on
+    if isinstance(body, ev.RunUsage):
+        run = state.ended.get(body.run_id)
+        if run is None:
+            raise Refused(f"run {body.run_id} is unknown")
+        used = replace(run, usage=run.usage | {body.request_id: drafts.read_usage(body)})
+        return replace(state, ended=state.ended.replace(run.run_id, used))
+    if isinstance(body, ev.ToolApproval):
+        calling = [message for message in state.messages.values() if asks_for(message, body.tool_call_id)]
+        message = max(calling, key=lambda message: message.seq, default=None)
+        if message is None:
+            raise Refused(f"tool call {body.tool_call_id} is unknown")
+        return replace(state, messages=state.messages.replace(message.id, amend_message(message, body)))
     message = state.messages.get(body.message_id)
     if message is None:
         raise Refused(f"message {body.message_id} is unknown")
     return replace(state, messages=state.messages.replace(message.id, amend_message(message, body)))
 
 
-def _hand_on(state: State, body: Amendment, seq: int) -> State:  # noqa: ARG001 - same shape as _amend_ended
+def _hand_on(state: State, body: Amendment | ev.RunUsage, seq: int) -> State:  # noqa: ARG001 - same shape as _amend_ended
     return replace(state, amendments=state.amendments.add(seq))
 
 

@@ -14,7 +14,8 @@ class Block(msgspec.Struct, frozen=True, omit_defaults=True):
     """One part of a message, in the provider's order.
 
     `number` is how events name it. `text` holds the joined deltas (for tool calls the arguments as text), `sealed`
-    is false for a block that was never finished. Fields of free form are JSON text.
+    is false for a block that was never finished. Fields of free form are JSON text. `approval` is the newest
+    `{approval_id, approved}` of a tool call that a human was asked about.
     """
 
     kind: str
@@ -33,6 +34,7 @@ class Block(msgspec.Struct, frozen=True, omit_defaults=True):
     status: str | None = None
     parts: JsonText | None = None
     citations: tuple[JsonText, ...] = ()
+    approval: JsonText | None = None
 
     @property
     def arguments(self) -> Any:
@@ -87,7 +89,7 @@ def present(message: Message) -> dict[str, Any]:
 
 def _present_block(block: Block) -> dict[str, Any]:
     shown: dict[str, Any] = msgspec.to_builtins(block)
-    for name in ("opaque", "input", "parts"):
+    for name in ("opaque", "input", "parts", "approval"):
         if name in shown:
             shown[name] = _value(shown[name])
     if block.citations:

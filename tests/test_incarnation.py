@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from ledger import open_ledger
-from stream import Diverged, NewEvent, follow, open_store
+from ledger import Replay, open_ledger
+from stream import Diverged, Event, NewEvent, follow, open_store
 from stream.sqlite.backup import back_up, restore
 from stream.sqlite.migrations import read_scripts
 
@@ -86,9 +86,12 @@ async def test_a_follower_of_what_was_lost_by_a_restore_never_sees_other_events_
 async def test_a_client_of_a_ledger_is_told_too() -> None:
     async with open_ledger("memory:") as ledger:
         await ledger.store.append("s", [NewEvent("t", b"a")])
-        with pytest.raises(Diverged):
-            await anext(aiter(ledger.follow("s", incarnation="elsewhere")))
-        assert (await anext(aiter(ledger.follow("s", incarnation=ledger.store.incarnation)))).seq == 1
+        replay = await anext(aiter(ledger.follow("s", incarnation="elsewhere")))
+        assert isinstance(replay, Replay)
+        assert (replay.last_seq, replay.incarnation) == (1, ledger.store.incarnation)
+        event = await anext(aiter(ledger.follow("s", incarnation=ledger.store.incarnation)))
+        assert isinstance(event, Event)
+        assert event.seq == 1
 
 
 async def test_a_backup_is_the_same_life_and_two_restores_are_two(tmp_path: Path) -> None:

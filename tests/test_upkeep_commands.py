@@ -65,7 +65,7 @@ def test_a_backup_is_made_beside_a_live_run(shell: Shell) -> None:
         assert shell.read("stats")["streams"] == 1
         player.kill()
     shell.data = shell.data.with_name("copy.db")
-    assert [run["status"] for run in shell.read("runs")] == ["open"]
+    assert [run["status"] for run in shell.read("runs")] == ["streaming"]
     assert shell.run("verify") == "everything is as it should be\n"
 
 

@@ -22,6 +22,7 @@ from ledger.errors import LedgerError
 from projector import InvalidJson, present
 from projector.formats import FormatError
 from stream import StreamError
+from stream import follow as follow_stream
 from stream.limits import check_id
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def events(
         if not follow and after >= head:
             await ledger.open_runs(conversation)  # says so if there is no such conversation
             return
-        async for event in ledger.follow(conversation, after=after):
+        async for event in follow_stream(ledger.store, conversation, after=after):
             if as_json:
                 print_json(event_record(event))
             else:

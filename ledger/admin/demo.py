@@ -16,14 +16,16 @@ import anyio
 
 from ledger.admin.output import describe_message, make_table, print_json, printable
 from ledger.errors import RunOpen
-from ledger.ledger import Ledger, open_ledger
+from ledger.opening import open_ledger
 from projector.events import BlockDelta
 from projector.json import decode
+from stream import follow
 
 if TYPE_CHECKING:
     from anyio.abc import Process
     from rich.console import Console
 
+    from ledger.ledger import Ledger
     from stream import Event
 
 _CHAT: Final = "demo"
@@ -139,7 +141,7 @@ class _Demo:
         cursor = self._seen[-1] if self._seen else 0
         if until is not None and cursor >= until:
             return
-        async for event in ledger.follow(_CHAT, after=cursor):
+        async for event in follow(ledger.store, _CHAT, after=cursor):
             self._seen.append(event.seq)
             self._show_piece(event)
             if event.seq == until:

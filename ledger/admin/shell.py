@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import anyio
 import typer
 
-from ledger.ledger import Ledger, open_ledger
+from ledger.opening import open_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from ledger.ledger import Ledger
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Conversation = Annotated[str, typer.Argument(help="The conversation's id.")]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections import Counter
 from pathlib import Path
+
+import structlog
 
 from tests.vectors.running import BadFileError, read_folder, run_case
 
 
 def main(arguments: list[str]) -> int:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     if len(arguments) != 1:
         print("usage: python -m tests.vectors FOLDER", file=sys.stderr)
         return 2
@@ -22,7 +26,7 @@ def main(arguments: list[str]) -> int:
     for name, cases in files.items():
         counts: Counter[str] = Counter()
         for case in cases:
-            outcome = run_case(case)
+            outcome = run_case(name.removesuffix(".json"), case)
             counts[outcome.verdict] += 1
             if outcome.verdict == "failed":
                 print(_printable(f"{name}: {case['id']} failed: {outcome.why}"))

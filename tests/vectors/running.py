@@ -8,7 +8,7 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from tests.vectors import OPS
+from tests.vectors import find_op
 from tests.vectors.values import ErrorNames, NotThereError, expand, holds
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ def read_folder(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def run_case(case: dict[str, Any]) -> Outcome:
-    """Runs one case and says how it went; whatever its op raises is its result."""
-    op = OPS.get(case["given"]["op"])
+def run_case(topic: str, case: dict[str, Any]) -> Outcome:
+    """Runs one case of a file and says how it went; whatever its op raises is its result."""
+    op = find_op(topic, case["given"]["op"])
     if op is None:
         return Outcome("skipped", f"no adapter for op {case['given']['op']!r}")
     given = expand(case["given"])

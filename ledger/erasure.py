@@ -1,0 +1,205 @@
+"""Erase: log, snapshots, transcript and media of a conversation, so that nothing of it can be found again (law 15).
+
+The intention is stored first, so a crash anywhere is finished by whoever comes next. Writers that are under way are
+fenced behind a barrier: an event that is only taken where no run is open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import structlog
+from msgspec.structs import replace
+
+from ledger.commit import NEW_CONVERSATION
+from projector import events as ev
+from projector.folds import open_runs
+from projector.state import State
+from stream import Producer, ProducerFenced, ProducerGap, SeqConflict, StoreBusy
+from stream.sqlite import MEMORY, SqliteStore
+
+if TYPE_CHECKING:
+    from ledger.sqlite import LedgerTables
+    from stream import EventStore
+    from stream.sqlite import Database, Sql
+
+_LOG: Final = structlog.get_logger("tailfold.ledger")
+_WIPED: Final = ("messages", "runs", "selections", "uses")
+_CHECKPOINT_S: Final = 2.0
+_CLAIM_MS: Final = 5_000
+_POLL_S: Final = 0.05
+_LOOK: Final = "SELECT messages, runs, erased FROM conversations WHERE name = ?"
+_NOTE: Final = "UPDATE conversations SET erased = ?2 WHERE name = ?1"
+
+
+class Erased(msgspec.Struct, frozen=True):
+    """How much there was. `is_proven` is false while another process holds old pages of a file, `why` says so."""
+
+    conversation: str
+    messages: int
+    runs: int
+    events: int
+    is_proven: bool = True
+    why: str | None = None
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """What stays of a conversation that was erased; while it is done, who does it, and until when (ms) nobody else."""
+
+    messages: int
+    runs: int
+    events: int
+    at: int
+    is_done: bool = False
+    claim: str = ""
+    claimed_until: int = 0
+
+
+def is_pending(erased: str | None) -> bool:
+    """Whether an erasure was begun and not finished."""
+    return erased is not None and not msgspec.json.decode(erased, type=Counts).is_done
+
+
+async def begin_erasure(tables: LedgerTables, conversation: str, events: int) -> None:
+    """Stores the intention; from here on it will happen. `events` is how many there are in this life of the stream."""
+
+    async def job(sql: Sql) -> None:
+        await sql(NEW_CONVERSATION, (conversation,))
+        [(messages, runs, before)] = await sql(_LOOK, (conversation,))
+        earlier = Counts(0, 0, 0, 0, is_done=True) if before is None else msgspec.json.decode(before, type=Counts)
+        if earlier.is_done:
+            counts = Counts(messages + earlier.messages, runs + earlier.runs, events + earlier.events, _now_ms())
+            await sql(_NOTE, (conversation, _encode(counts)))
+
+    await tables.database.transact(job)
+
+
+async def finish_erasure(store: EventStore, tables: LedgerTables, conversation: str) -> Erased:
+    """Does what was intended, however far an earlier attempt has come; waits while another process does it."""
+    claim = secrets.token_hex(8)
+    while True:
+        counts = await _claim(tables, conversation, claim)
+        if counts.is_done:
+            break
+        if counts.claim == claim and await _shut_out_writers(store, conversation):
+            counts = await _claim(tables, conversation, claim)  # ours still: nobody has finished it and begun anew
+            if counts.claim == claim and not counts.is_done:
+                await store.delete(conversation)
+                tombstone = ev.ConversationErased(counts.messages, counts.runs, counts.events)
+                seq = (await store.append(conversation, [ev.to_event(tombstone)])).last_seq
+                await _wipe(tables, conversation, counts, seq)
+                _LOG.info("conversation.erased", conversation=conversation, messages=counts.messages, runs=counts.runs)
+                break
+        await asyncio.sleep(_POLL_S)
+    why = await _clean_files(store, tables)
+    return Erased(conversation, counts.messages, counts.runs, counts.events, why is None, why)
+
+
+async def _claim(tables: LedgerTables, conversation: str, claim: str) -> Counts:
+    """The intention as it is, with our claim on it unless another process holds one."""
+
+    async def job(sql: Sql) -> Counts:
+        [(_, _, erased)] = await sql(_LOOK, (conversation,))
+        counts = msgspec.json.decode(erased, type=Counts)
+        if not counts.is_done and (counts.claim == claim or counts.claimed_until < _now_ms()):
+            counts = replace(counts, claim=claim, claimed_until=_now_ms() + _CLAIM_MS)
+            await sql(_NOTE, (conversation, _encode(counts)))
+        return counts
+
+    return await tables.database.transact(job)
+
+
+async def _shut_out_writers(store: EventStore, conversation: str) -> bool:
+    """Ends every run that is open; True when no writer of this life of the stream is left.
+
+    Whoever begins a run behind the barrier has seen the intention first, because it catches up under `expected_seq`.
+    """
+    state = await _open_runs(store, conversation)
+    for run_id in state.open:
+        watermark = await store.producer(conversation, run_id)
+        epoch = 0 if watermark is None else watermark.epoch + 1
+        cancel = ev.to_event(ev.RunRecovered(run_id, "cancel", state.last_seq))
+        with suppress(ProducerFenced, ProducerGap):  # it ended meanwhile, or somebody recovers it, too
+            await store.append(conversation, [cancel], producer=Producer(run_id, epoch, 0))
+    if state.open:
+        state = await _open_runs(store, conversation)
+    try:
+        await store.append(conversation, [ev.to_event(ev.ConversationErased(0, 0, 0))], expected_seq=state.last_seq)
+    except SeqConflict:
+        return False
+    return not state.open
+
+
+async def _open_runs(store: EventStore, conversation: str) -> State:
+    """The runs that are open, as far as the log still tells; a run whose beginning is gone has no writer's events to keep."""
+    bounds = await store.bounds(conversation)
+    snapshot = await store.snapshots.load(conversation, open_runs.name)
+    state = State(last_seq=bounds.floor)
+    if snapshot is not None and snapshot.last_seq >= bounds.floor and snapshot.last_seq > bounds.origin:
+        with suppress(ValueError):
+            state = open_runs.decode(snapshot.state)
+    while events := await store.read(conversation, after=state.last_seq):
+        for event in events:
+            state = open_runs.fold(state, event)
+    return state
+
+
+async def _wipe(tables: LedgerTables, conversation: str, counts: Counts, seq: int) -> None:
+    async def job(sql: Sql) -> None:
+        [(key,)] = await sql("SELECT id FROM conversations WHERE name = ?", (conversation,))
+        await sql(
+            """DELETE FROM media WHERE id IN (SELECT media FROM uses WHERE conversation = ?1)
+              AND NOT EXISTS (SELECT 1 FROM uses AS u WHERE u.media = media.id AND u.conversation <> ?1)""",
+            (key,),
+        )
+        for table in _WIPED:
+            await sql(f"DELETE FROM {table} WHERE conversation = ?", (key,))  # noqa: S608 - constants
+        done = _encode(replace(counts, is_done=True, claim="", claimed_until=0))
+        await sql(
+            """UPDATE conversations SET projected_seq = ?2, replay_from = ?2, leaf = NULL, title = NULL, metadata = NULL,
+              archived = 0, messages = 0, runs = 0, orphans = 0, holes = NULL, erased = ?3, rewound = rewound + 1
+              WHERE id = ?1""",
+            (key, seq, done),
+        )
+
+    await tables.database.transact(job)
+
+
+async def _clean_files(store: EventStore, tables: LedgerTables) -> str | None:
+    """Sweeps, and empties the write-ahead logs; why not, if another process holds them."""
+    databases: list[Database] = [tables.database]
+    if isinstance(store, SqliteStore):
+        await store.settle()
+        if store.database is not tables.database:
+            databases.append(store.database)
+    for database in databases:
+        if database.path != MEMORY and not await _empty_wal(database):
+            return f"another process still reads old pages of {database.path}: end it, then run `tailfold vacuum`"
+    return None
+
+
+async def _empty_wal(database: Database) -> bool:
+    deadline = time.monotonic() + _CHECKPOINT_S
+    while True:
+        try:
+            rows: list[Any] = await database.write(lambda sql: sql("PRAGMA wal_checkpoint(TRUNCATE)"))
+        except StoreBusy:
+            rows = [(1,)]
+        if not rows[0][0]:
+            return True
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(_POLL_S)
+
+
+def _encode(counts: Counts) -> str:
+    return msgspec.json.encode(counts).decode()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

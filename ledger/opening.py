@@ -1,0 +1,71 @@
+"""Opens a ledger and its log by their URLs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ledger.errors import LogReplaced
+from ledger.ledger import Ledger
+from ledger.sqlite import LedgerTables
+from stream import MemoryStore, Opening, open_store
+from stream.finishing import finish_anyway
+from stream.opening import sqlite_path
+from stream.sqlite import MEMORY, Database, Durability, SqliteStore, open_database
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from projector import Projector
+    from stream.sqlite import Sql
+
+
+def open_ledger(
+    url: str,
+    *,
+    log: str | None = None,
+    projectors: Sequence[Projector[Any]] = (),
+    create: bool = True,
+    durability: Durability = "full",
+    take_over_log: bool = False,
+) -> Opening[Ledger]:
+    """Opens the ledger at `url`, and the log in the same file, or at `log`.
+
+    `memory:` keeps both in memory. `async with open_ledger(url) as ledger` closes it at the end. Compaction keeps
+    snapshots of `projectors`, too. With `create=False` a missing file is an error. Raises `StoreUnusable`, and
+    `LogReplaced` for a log elsewhere that is not this ledger's, unless it is to `take_over_log` (as `reconcile` does).
+    """
+
+    async def make() -> Ledger:
+        store = await open_store(log or url, create=create, durability=durability)
+        database: Database | None = None
+        try:
+            database = await _database(store)
+            tables = await LedgerTables.attach(database)
+            if log is not None:
+                await _know_log(tables, store.incarnation, take_over=take_over_log)
+            return Ledger(store, tables, projectors)
+        except BaseException:
+            if database is not None:
+                await finish_anyway(database.abandon())
+            await store.close()
+            raise
+
+    async def _database(store: MemoryStore | SqliteStore) -> Database:
+        if log is None and isinstance(store, SqliteStore):
+            return store.database
+        path = MEMORY if log is None else sqlite_path(url)
+        return await open_database(path, create=create, durability=durability)
+
+    return Opening(make)
+
+
+async def _know_log(tables: LedgerTables, incarnation: str, *, take_over: bool) -> None:
+    async def job(sql: Sql) -> str:
+        if take_over:
+            await sql("DELETE FROM logs")
+        await sql("INSERT INTO logs SELECT ? WHERE NOT EXISTS (SELECT 1 FROM logs)", (incarnation,))
+        return str((await sql("SELECT incarnation FROM logs"))[0][0])
+
+    known = await tables.database.transact(job)
+    if known != incarnation:
+        raise LogReplaced(known, incarnation)
