@@ -92,7 +92,11 @@ class CatchUp:
     async def _known_state(self, conversation: str, position: Position) -> _Known:
         known = self._known.get(conversation)
         if known is not None and known.rewound == position.rewound and known.state.last_seq <= position.projected_seq:
-            return known
+            if not known.state.open:
+                return known
+            origin = (await self._store.bounds(conversation)).origin
+            if all(run.seq > origin for run in known.state.open.values()):  # or the stream was deleted under them
+                return known
         bounds = await self._store.bounds(conversation)
         snapshot = await self._store.snapshots.load(conversation, open_runs.name)
         if snapshot is not None and max(bounds.floor, bounds.origin + 1) <= snapshot.last_seq <= position.projected_seq:

@@ -20,6 +20,7 @@ from projector.json import InvalidJson, decode, dump, encode, split, text_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ledger.branches import Ask
     from ledger.effects import Effect
     from projector import Settled
     from projector.draft import RunDraft
@@ -41,7 +42,8 @@ _BE_ACTIVE: Final = "UPDATE conversations SET active_at = max(active_at, ?2) WHE
 _USE: Final = """
 INSERT INTO uses SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM uses WHERE conversation = ?1 AND media = ?2)"""
 _CALLING: Final = """
-SELECT body FROM messages WHERE conversation = ?1 AND (instr(body, ?2) OR instr(body, ?3)) AND seq < ?4 ORDER BY seq DESC"""
+SELECT body FROM messages WHERE conversation = ?1 AND (instr(body, ?2) OR instr(body, ?3)) AND (?4 IS NULL OR seq < ?4)
+ORDER BY seq DESC"""
 
 
 async def apply(sql: Sql, key: int, conversation: str, effects: Iterable[Effect]) -> None:
@@ -158,14 +160,19 @@ def join_fields(fields: dict[str, str]) -> str:
     return "{" + ",".join(f"{dump(name)}:{value}" for name, value in fields.items()) + "}"
 
 
+async def find_calling(sql: Ask, key: int, tool_call_id: str, before: int | None = None) -> Message | None:
+    """The newest message that makes a tool call, ahead of a seq."""
+    needles = (encode(tool_call_id), dump(tool_call_id).encode())  # as it is, or escaped
+    for (found,) in await sql(_CALLING, (key, *needles, before)):
+        message: Message = decode(found, Message)
+        if asks_for(message, tool_call_id):
+            return message
+    return None
+
+
 async def _amended(sql: Sql, key: int, seq: int, body: Any) -> Message | None:
     if isinstance(body, ev.ToolApproval):
-        needles = (encode(body.tool_call_id), dump(body.tool_call_id).encode())  # as it is, or escaped
-        for (found,) in await sql(_CALLING, (key, *needles, seq)):
-            message: Message = decode(found, Message)
-            if asks_for(message, body.tool_call_id):
-                return message
-        return None
+        return await find_calling(sql, key, body.tool_call_id, seq)
     rows = await sql("SELECT body FROM messages WHERE conversation = ? AND id = ?", (key, body.message_id))
     try:
         return decode(rows[0][0], Message) if rows else None

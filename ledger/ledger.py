@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
+from ledger import reconciliation
 from ledger.backup import back_up, file_of
 from ledger.beginning import ACTIVE_LEAF, Parent, abandon, append_start
 from ledger.commit import join_fields
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from ledger.media import Media
     from ledger.records import RunInfo
     from ledger.sqlite import LedgerTables
+    from ledger.verification import Finding
     from projector import Block, Compaction, Projector, State
     from projector.events import Action
     from stream import AppendResult, Event, EventStore
@@ -273,6 +275,17 @@ class Ledger(Reader):
         await begin_erasure(self.tables, conversation, bounds.head - bounds.origin)
         self._catch_up.forget(conversation)
         return await finish_erasure(self.store, self.tables, conversation)
+
+    def reconcile(self, conversation: str | None = None, *, repair: bool = False) -> AsyncIterator[Finding]:
+        """How ledger and log differ, of one conversation or all; with `repair` what can be mended is.
+
+        See `ledger.reconciliation.reconcile`. Raises `UnknownConversation`.
+        """
+        return reconciliation.reconcile(self, conversation, repair=repair)
+
+    def forget(self, conversation: str) -> None:
+        """Drops what this process remembers of a conversation: a repair has moved it."""
+        self._catch_up.forget(conversation)
 
     def follow(self, conversation: str, *, after: int = 0, incarnation: str | None = None) -> AsyncIterator[Event | Replay]:
         """The conversation's events after a position, each once, in order, and what comes; stop by leaving the loop.

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ledger.branches import descend
-from ledger.commit import NEW_CONVERSATION, apply
+from ledger.commit import NEW_CONVERSATION, apply, find_calling
 from ledger.errors import LedgerDamaged
 from ledger.records import ConversationInfo, RunInfo
 from projector import Message
@@ -166,6 +166,21 @@ class LedgerTables:
         rows = await self.database.read(text, (conversation, message_id, int(on_path)))
         return _read(conversation, *rows[0]) if rows else None
 
+    async def owner(self, conversation: str, message_id: str) -> str | None:
+        """The run of a message."""
+        text = f"SELECT run FROM messages WHERE conversation = {_KEY} AND id = ?2"  # noqa: S608 - constants
+        rows = await self.database.read(text, (conversation, message_id))
+        return rows[0][0] if rows else None
+
+    async def calling(self, conversation: str, tool_call_id: str) -> Message | None:
+        """The newest message that makes a tool call."""
+        rows = await self.database.read("SELECT id FROM conversations WHERE name = ?", (conversation,))
+        return await find_calling(self.database.read, rows[0][0], tool_call_id) if rows else None
+
+    async def names(self) -> list[str]:
+        """All conversations by name."""
+        return [name for (name,) in await self.database.read("SELECT name FROM conversations ORDER BY name")]
+
     async def messages_of(self, conversation: str, run_id: str) -> list[tuple[Message, bool]]:
         """The messages of a run in their order, and whether each is on the path."""
         text = f"SELECT id, crc, body, on_path FROM messages WHERE conversation = {_KEY} AND run = ?2 ORDER BY seq"  # noqa: S608
@@ -180,7 +195,7 @@ class LedgerTables:
         return [(row[0], row[1]) for row in await self.database.read(text, (conversation,))]
 
     async def damaged(self, conversation: str) -> AsyncIterator[LedgerDamaged]:
-        """What is wrong with the rows of a conversation themselves: messages that fail their checksum, a lost leaf."""
+        """The messages of a conversation that fail their checksum."""
         text = f"""SELECT seq, id, crc, body FROM messages
             WHERE conversation = {_KEY} AND (seq, id) > (?2, ?3) ORDER BY seq, id LIMIT ?4"""  # noqa: S608 - constants
         place: tuple[int, str] = (0, "")
@@ -189,13 +204,6 @@ class LedgerTables:
                 if zlib.crc32(body) != crc:
                     yield LedgerDamaged(conversation, message_id)
             place = (rows[-1][0], rows[-1][1])
-        lost_leaf = f"""SELECT leaf FROM conversations AS c WHERE c.name = ?1 AND leaf IS NOT NULL AND NOT EXISTS (
-              SELECT 1 FROM messages AS l WHERE l.conversation = c.id AND l.id = c.leaf AND l.on_path)
-            UNION ALL SELECT id FROM (
-              SELECT id FROM messages WHERE conversation = {_KEY} AND on_path AND parent IS NULL ORDER BY seq DESC LIMIT 1)
-            WHERE EXISTS (SELECT 1 FROM conversations WHERE name = ?1 AND leaf IS NULL)"""  # noqa: S608 - constants
-        for (message_id,) in await self.database.read(lost_leaf, (conversation,)):
-            yield LedgerDamaged(conversation, message_id)
 
     async def runs(self, conversation: str | None = None) -> AsyncIterator[RunInfo]:
         """Runs in order of conversation and start; those that are open as `open`."""

@@ -1,17 +1,19 @@
-"""Looks at both planes for what should not be, and says what mends it; changes nothing but the ledger's own lag."""
+"""Looks at both planes for what should not be, says what it means and what mends it; changes nothing but the lag."""
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ledger.backup import known_scripts
-from ledger.commit import settled_for_ledger
-from ledger.effects import Ended
-from ledger.errors import LedgerBehind, LedgerDamaged
-from projector import State, open_runs
-from projector.folds import ending
+from ledger.comparing import compare
+from ledger.errors import LedgerBehind, LedgerDamaged, LedgerDiverged
+from ledger.media import damaged_media
+from ledger.snapshots import differing_snapshots
+from projector.tree import leaf_of, unreachable
 from stream import CorruptEvent, StoreUnusable, Truncated
 from stream.sqlite import MEMORY, SqliteStore
 from stream.sqlite.aside import aside
@@ -23,44 +25,90 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ledger.ledger import Ledger
-    from projector import End
-    from projector.draft import RunDraft
     from stream.sqlite.aside import Connect
     from stream.sqlite.checking import Fault
 
-_PAGE_EVENTS: Final = 1000
 _MAX_FAULTS: Final = 1000
+_RESTORE: Final = "restore the file from a backup: tailfold restore"
+_REPROJECT: Final = "tailfold reconcile --repair writes it anew from the log"
+MEANINGS: Final = {
+    "file": "pages, schema or rows of the file are not what was written; what they held may be lost",
+    "damaged": "what is stored fails its checksum; it is never given out as if it were right",
+    "snapshot": "a shortcut for loading is unusable; while the log is complete nothing is lost",
+    "stale_snapshot": "a snapshot is not what its events say; loading would go on from something wrong",
+    "run": "the ledger tells another end of this run than the log",
+    "differs": "the ledger's messages are not what the log says; readers see the ledger's",
+    "diverged": "ledger and log are not of the same moment: one of them was restored, or is another's",
+    "orphaned": "the ledger holds what this log does not know; it can be read, and can't be projected again",
+    "hole": "events were gone before the ledger had taken them in; what only they told is lost",
+    "behind": "the log has events that the ledger has not taken in yet",
+    "open": "a run has no end: its writer works, or has crashed",
+    "orphan": "a message's parent is not there; it is shown behind the path",
+    "circle": "messages are each other's parents; they are on no path, and in `all`",
+    "leaf": "the active path ends elsewhere than the tree says",
+    "erasing": "an erase was begun and is not finished",
+    "media": "bytes of an image or a file are not what was added",
+    "anomaly": "an event could not be applied where it came; it changes nothing",
+}
 
 
 class Finding(NamedTuple):
-    """`kind` is one word; a `note` is worth knowing and nothing wrong."""
+    """`kind` is one word of `MEANINGS`; a `note` is worth knowing and nothing wrong."""
 
     conversation: str
     kind: str
     what: str
     mend: str
     is_note: bool = False
+    is_mended: bool = False
+
+    @property
+    def means(self) -> str:
+        """What such a finding means, in a sentence."""
+        return MEANINGS.get(self.kind, MEANINGS["file"])
 
 
 async def verify(ledger: Ledger, conversation: str | None = None) -> AsyncIterator[Finding]:
     """Findings of one conversation, or of all and of the files themselves.
 
     Damaged pages, a changed schema, lost references; gaps and damage in the log, producers and snapshots that do not
-    fit it, snapshots that can't be read; runs whose committed form is not what their events say, messages without
-    their parent, events that could not be applied.
+    fit it, snapshots that can't be read or are not what their events say; runs whose committed form is not what their
+    events say, a tree that does not hold together, damaged media, events that could not be applied.
     """
     damaged = set()
     for fault in await _check_files(ledger, conversation):
         damaged.add(fault.stream_id)
-        yield Finding(fault.stream_id, fault.kind, fault.what, "restore the file from a backup")
+        yield Finding(fault.stream_id, fault.kind, fault.what, _RESTORE)
     try:
+        known = set()
         async for info in ledger.store.streams(prefix=conversation or ""):
             if conversation is None or info.stream_id == conversation:
+                known.add(info.stream_id)
                 async for finding in _verify_one(ledger, info.stream_id, is_told=info.stream_id in damaged):
                     yield finding
+        async for finding in _verify_unknown(ledger, conversation, known):
+            yield finding
+        for media_id in await damaged_media(ledger.tables) if conversation is None else ():
+            yield Finding("", "media", f"media {media_id} is not what was added", _RESTORE)
     except StoreUnusable as error:  # a damaged file tells no more than that
         if "" not in damaged:
-            yield Finding(conversation or "", "file", str(error), "restore the file from a backup")
+            yield Finding(conversation or "", "file", str(error), _RESTORE)
+
+
+async def check_tree(ledger: Ledger, conversation: str) -> AsyncIterator[Finding]:
+    """Messages without their parent, circles, a leaf that is not the tree's."""
+    for message_id, parent in await ledger.tables.orphans(conversation):
+        yield Finding(conversation, "orphan", f"message {message_id} has no parent {parent}", _REPROJECT)
+    nodes = await ledger.tables.nodes(conversation)
+    lost = unreachable(nodes)
+    if lost:
+        what = f"messages {', '.join(lost[:5])}{' …' if len(lost) > 5 else ''} hang on nothing but each other"
+        yield Finding(conversation, "circle", what, "nothing: their run named such a parent", is_note=True)
+    position = await ledger.tables.position(conversation)
+    leaf = leaf_of(nodes)
+    if leaf != position.leaf or len(nodes) != position.messages:
+        what = f"the active leaf is {position.leaf} of {position.messages} messages, by the tree {leaf} of {len(nodes)}"
+        yield Finding(conversation, "leaf", what, _REPROJECT)
 
 
 async def _check_files(ledger: Ledger, conversation: str | None) -> list[Fault]:
@@ -85,60 +133,71 @@ async def _check_files(ledger: Ledger, conversation: str | None) -> list[Fault]:
 
 
 async def _verify_one(ledger: Ledger, conversation: str, *, is_told: bool) -> AsyncIterator[Finding]:
-    bounds = await ledger.store.bounds(conversation)
-    snapshots = await ledger.store.snapshots.list(conversation)
-    for info in snapshots:
-        if not info.readable:
-            what = f"snapshot {info.last_seq} of {info.projector} fails its checksum"
-            yield Finding(conversation, "snapshot", what, "tailfold compact saves a new one")
     try:
         await ledger.catch_up(conversation)
-        async for finding in _compare(ledger, conversation, bounds.floor, is_whole=bounds.floor == bounds.origin):
+        async for finding in _compare(ledger, conversation):
             yield finding
     except CorruptEvent as error:
         if not is_told:
-            yield Finding(conversation, "damaged", str(error), "restore the log from a backup")
+            yield Finding(conversation, "damaged", str(error), _RESTORE)
     except (LedgerDamaged, Truncated):
         pass  # found again below; or its log was let go meanwhile and can't be compared any more
     except LedgerBehind as error:
-        yield Finding(conversation, "hole", str(error), "restore a newer ledger or an older log")
+        yield Finding(conversation, "hole", str(error), "tailfold reconcile --repair goes on behind it; a backup may have it")
+    except LedgerDiverged as error:
+        yield Finding(conversation, "diverged", str(error), "tailfold reconcile says how far")
+    async for finding in _look_at_snapshots(ledger, conversation):
+        yield finding
+    async for finding in _look_at_rows(ledger, conversation):
+        yield finding
+
+
+async def _look_at_snapshots(ledger: Ledger, conversation: str) -> AsyncIterator[Finding]:
+    for info in await ledger.store.snapshots.list(conversation):
+        if not info.readable:
+            what = f"snapshot {info.last_seq} of {info.projector} fails its checksum"
+            yield Finding(conversation, "snapshot", what, "tailfold compact saves a new one")
+    with suppress(CorruptEvent, Truncated):  # told above, or let go meanwhile
+        for what in await differing_snapshots(ledger, conversation):
+            mend = "tailfold snapshot --delete drops it, and loading goes through the log"
+            yield Finding(conversation, "stale_snapshot", what, mend)
+
+
+async def _look_at_rows(ledger: Ledger, conversation: str) -> AsyncIterator[Finding]:
     async for damage in ledger.tables.damaged(conversation):
-        yield Finding(conversation, "damaged", str(damage), "restore the ledger from a backup")
-    for message_id, parent in await ledger.tables.orphans(conversation):
-        yield Finding(
-            conversation, "orphan", f"message {message_id} has no parent {parent}", "restore the ledger from a backup"
-        )
-
-
-async def _compare(ledger: Ledger, conversation: str, floor: int, *, is_whole: bool) -> AsyncIterator[Finding]:
-    """Projects again what the log still has, and holds it against the ledger's rows."""
-    state = State(last_seq=floor)
+        yield Finding(conversation, "damaged", str(damage), _REPROJECT)
+    async for finding in check_tree(ledger, conversation):
+        yield finding
     position = await ledger.tables.position(conversation)
-    while events := await ledger.store.read(conversation, after=state.last_seq, limit=_PAGE_EVENTS):
-        for event in events:
-            over = ending(state, event)
-            state = open_runs.fold(state, event)
-            if over is not None and event.seq <= position.projected_seq:
-                async for finding in _compare_run(ledger, conversation, *over):
-                    yield finding
-    if position.projected_seq > state.last_seq:
-        what = f"the ledger holds events up to {position.projected_seq}, the log ends at {state.last_seq}"
-        yield Finding(conversation, "diverged", what, "restore the log that belongs to this ledger")
-    for anomaly in state.anomalies if is_whole else ():  # behind a floor, a run's beginning may be missing
-        yield Finding(
-            conversation, "anomaly", f"event {anomaly.seq}: {anomaly.why}", "nothing: it changes nothing", is_note=True
-        )
+    for after, through in json.loads(position.holes or "[]"):
+        what = f"events {after + 1} to {through} were gone before the ledger had taken them in"
+        yield Finding(conversation, "hole", what, "nothing brings them back", is_note=True)
 
 
-async def _compare_run(ledger: Ledger, conversation: str, run: RunDraft, end: End) -> AsyncIterator[Finding]:
-    mend = "restore the ledger from a backup"
-    row = await ledger.tables.run(conversation, run.run_id)
-    if row is None or (row.seq == run.seq and row.status != end.status):
-        held = "is missing" if row is None else f"is {row.status}, by its events it is {end.status}"
-        yield Finding(conversation, "run", f"run {run.run_id} {held}", mend)
-        return
-    settled = settled_for_ledger(run, Ended(run, end))
-    said = [(message, True) for message in settled.path] + [(message, False) for message in settled.off]
-    said.sort(key=lambda pair: pair[0].seq)
-    if row.seq == run.seq and said != await ledger.tables.messages_of(conversation, run.run_id):
-        yield Finding(conversation, "differs", f"the messages of run {run.run_id} are not those of its events", mend)
+async def _compare(ledger: Ledger, conversation: str) -> AsyncIterator[Finding]:
+    """Projects again what the log still has, and holds it against the ledger's rows."""
+    compared = await compare(ledger, conversation)
+    for difference in compared.differences:
+        if difference.is_damage:
+            continue  # told of the row itself
+        kind = "run" if difference.why.startswith("it is") else "differs"
+        yield Finding(conversation, kind, f"run {difference.run_id}: {difference.why}", _REPROJECT)
+    position = await ledger.tables.position(conversation)
+    if position.projected_seq > compared.last_seq:
+        what = f"the ledger holds events up to {position.projected_seq}, the log ends at {compared.last_seq}"
+        yield Finding(conversation, "diverged", what, "restore the log that belongs to this ledger, or tailfold reconcile")
+    for anomaly in compared.anomalies:
+        what = f"event {anomaly.seq}: {anomaly.why}"
+        yield Finding(conversation, "anomaly", what, "nothing: it changes nothing", is_note=True)
+
+
+async def _verify_unknown(ledger: Ledger, conversation: str | None, known: set[str]) -> AsyncIterator[Finding]:
+    """Conversations that the ledger holds and the log does not know."""
+    for name in await ledger.tables.names():
+        if name not in known and conversation in (None, name):
+            position = await ledger.tables.position(name)
+            if position.projected_seq:
+                what = f"the ledger holds {position.messages} messages, the log has never had an event of it"
+                yield Finding(name, "orphaned", what, "restore the log that belongs to this ledger, or tailfold reconcile")
+            async for finding in _look_at_rows(ledger, name):
+                yield finding

@@ -89,6 +89,26 @@ def superseded(nodes: Sequence[Node]) -> set[str]:
     }
 
 
+def leaf_of(nodes: Iterable[Node], selections: Mapping[str, str] | None = None) -> str | None:
+    """The end of the path from the root."""
+    path = _walk(_families(nodes), None, selections or {})
+    return path[-1] if path else None
+
+
+def unreachable(nodes: Iterable[Node]) -> list[str]:
+    """The messages that hang on nothing but each other."""
+    nodes = list(nodes)
+    families = _families(nodes)
+    known = {node.id for node in nodes}
+    waiting: list[str | None] = [parent for parent in families if parent is None or parent not in known]
+    found = set[str]()
+    while waiting:
+        children = [child.id for child in families.get(waiting.pop(), ())]
+        found.update(children)
+        waiting += children
+    return [node.id for node in nodes if node.id not in found]
+
+
 def _families(nodes: Iterable[Node]) -> dict[str | None, list[Node]]:
     families: dict[str | None, list[Node]] = {}
     for node in nodes:
