@@ -279,9 +279,7 @@ def count(state: dict[str, int], event: Event) -> dict[str, int]:
     return state | {event.type: state.get(event.type, 0) + 1}
 
 
-COUNTS: Final = Projector(
-    "counts", 1, dict[str, int](), count, lambda s: json.dumps(s).encode(), lambda data: dict(json.loads(data))
-)
+COUNTS: Final = Projector[dict[str, int]]("counts", 1, {}, count, lambda state: json.dumps(state).encode(), json.loads)
 
 
 async def test_a_projector_of_a_user_keeps_what_it_knows_through_compaction() -> None:
