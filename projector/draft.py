@@ -121,7 +121,8 @@ def add_result(body: events.ToolResult, seq: int, at: int) -> MessageDraft:
     result = Block(
         kind="tool_result", sealed=True, tool_call_id=body.tool_call_id, status=body.status, parts=text_of(body.parts)
     )
-    return MessageDraft(body.message_id, "tool", seq, at, status="complete", sealed=Table([(0, (seq, result))]))
+    created_at = at if body.created_at is None else body.created_at
+    return MessageDraft(body.message_id, "tool", seq, created_at, status="complete", sealed=Table([(0, (seq, result))]))
 
 
 def start_block(draft: MessageDraft, body: events.BlockStarted, seq: int) -> MessageDraft:

@@ -249,6 +249,7 @@ class ToolResult(Body, frozen=True):
     tool_call_id: str
     status: ToolStatus
     parts: Raw
+    created_at: int | None = None
 
 
 class ToolApproval(Body, frozen=True):

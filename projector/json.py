@@ -7,6 +7,8 @@ of free form stay JSON text (`JsonText`), so their numbers, key order and escape
 from __future__ import annotations
 
 import json
+import math
+import sys
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -108,6 +110,11 @@ def dump(value: object) -> JsonText:
         raise InvalidJson(_why(error)) from error
 
 
+def plain(text: JsonText) -> Any:
+    """JSON text as plain values that can be written as JSON again: a number that no float holds stays its own text."""
+    return json.loads(text, parse_float=_float, parse_int=_int)
+
+
 def raw(text: JsonText | None) -> msgspec.Raw:
     """JSON text as a field of free form in an event's body; empty is absent."""
     return msgspec.Raw(text) if text else NOTHING
@@ -180,6 +187,15 @@ def _is_default(name: str, field: object, defaults: dict[str, Any]) -> bool:
     if isinstance(field, msgspec.Raw):
         return not bytes(field)
     return name in defaults and field == defaults[name]
+
+
+def _float(text: str) -> float | str:
+    value = float(text)
+    return value if math.isfinite(value) else text
+
+
+def _int(text: str) -> int | str:
+    return int(text) if len(text) < sys.int_info.default_max_str_digits else text
 
 
 def _refuse(constant: str) -> object:

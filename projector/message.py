@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import msgspec
 
-from projector.json import JsonText, decode
+from projector.json import JsonText, decode, plain
 
 
 class Block(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -81,9 +80,9 @@ def present(message: Message) -> dict[str, Any]:
     shown: dict[str, Any] = msgspec.to_builtins(message)
     shown["blocks"] = [_present_block(block) for block in message.blocks]
     if message.metadata:
-        shown["metadata"] = {name: _value(text) for name, text in message.metadata.items()}
+        shown["metadata"] = {name: plain(text) for name, text in message.metadata.items()}
     for unknown in shown.get("unknown", ()):
-        unknown["fields"] = {name: _value(text) for name, text in unknown["fields"].items()}
+        unknown["fields"] = {name: plain(text) for name, text in unknown["fields"].items()}
     return shown
 
 
@@ -91,11 +90,7 @@ def _present_block(block: Block) -> dict[str, Any]:
     shown: dict[str, Any] = msgspec.to_builtins(block)
     for name in ("opaque", "input", "parts", "approval"):
         if name in shown:
-            shown[name] = _value(shown[name])
+            shown[name] = plain(shown[name])
     if block.citations:
-        shown["citations"] = [_value(text) for text in block.citations]
+        shown["citations"] = [plain(text) for text in block.citations]
     return {"kind": block.kind, "text": block.text, "sealed": block.sealed} | shown
-
-
-def _value(text: JsonText) -> Any:
-    return json.loads(text)

@@ -6,8 +6,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from projector.formats.draft import Loss
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from projector.events import Body
+    from projector.formats.draft import History
+    from projector.message import Message
 
 
 class FormatError(Exception):
@@ -31,4 +37,32 @@ class StreamFormat(Protocol):
 
     def end(self) -> StreamEnd:
         """How the run would end if nothing followed."""
+        ...
+
+
+class Export(msgspec.Struct, frozen=True):
+    """A history as a provider or program takes it.
+
+    `payload` are plain values to be written as JSON. `losses` is what the format can't express, `repairs` what was
+    changed so that it is taken (a call that was never answered, blank text, broken Unicode). The messages themselves
+    are not changed.
+    """
+
+    payload: Any
+    losses: tuple[Loss, ...] = ()
+    repairs: tuple[Loss, ...] = ()
+
+
+class MessageFormat(Protocol):
+    """How a provider or program keeps a history: read, and written where the format can be written.
+
+    A module of `projector/formats` gives `read` and `write` as functions of this shape.
+    """
+
+    def read(self, text: str) -> Iterator[History]:
+        """The histories in a document. Raises `FormatError` with the place and what was expected."""
+        ...
+
+    def write(self, messages: Sequence[Message]) -> Export:
+        """A path of messages in this format, such as its provider takes it."""
         ...
