@@ -297,13 +297,13 @@ class Ledger(Reader):
             self.store, self.tables, self._catch_up, conversation, after=check_position("after", after), incarnation=incarnation
         )
 
-    async def backup(self, target: str) -> int:
+    async def backup(self, target: str, *, log_target: str | None = None) -> int:
         """Copies log and ledger to the file `target` while they are in use; returns its size in bytes.
 
-        The copy is whole or absent. Raises `StoreUnusable` for a target that exists or can't be written, and where log
-        and ledger do not lie in one file; `StoreFull`, `StoreBusy`.
+        Of a log that lies elsewhere the copy is `log_target`; nothing leaves the log meanwhile. The copies are whole or
+        absent. Raises `StoreUnusable` for a target that exists or can't be written, `StoreFull`, `StoreBusy`.
         """
-        return await back_up(self, target)
+        return await back_up(self, target, log_target)
 
     async def statistics(self, *, exact: bool = False) -> StoreStatistics:
         """What the file holds; `exact` looks at every row. Raises `StoreUnusable` where there is no file of both."""

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger import Ledger, LedgerBehind, LogReplaced, UnknownConversation, open_ledger
+from ledger.backup import restore
 from ledger.verification import MEANINGS, Finding, verify
 from projector import State, open_runs
 from projector.compaction import keep
+from stream import StoreUnusable
 from tests.talk import finished, new, said, started
 
 if TYPE_CHECKING:
@@ -219,3 +221,34 @@ async def test_a_snapshot_that_is_not_what_its_events_say_is_found(tmp_path: Pat
         await ledger.record("c", turn("s", "r.1", "y"))
         await keep(open_runs, ledger.store.snapshots, "c", State(last_seq=head), head + 1)
         assert [finding.kind for finding in await wrong(ledger)] == ["stale_snapshot"]
+
+
+async def test_a_ledger_and_its_log_in_two_files_are_backed_up_and_restored_together(tmp_path: Path) -> None:
+    here, there = str(tmp_path / "ledger.db"), str(tmp_path / "log.db")
+    async with open_ledger(here, log=there) as ledger:
+        await ledger.record("c", turn("r", None, "one"))
+        await ledger.catch_up("c")
+        await ledger.record("c", turn("s", "r.1", "two"))  # not taken in yet
+        with pytest.raises(StoreUnusable, match="second copy"):
+            await ledger.backup(str(tmp_path / "copy.db"))
+        with pytest.raises(StoreUnusable):
+            await ledger.backup(str(tmp_path / "copy.db"), log_target=there)
+        assert not (tmp_path / "copy.db").exists()
+        await ledger.backup(str(tmp_path / "copy.db"), log_target=str(tmp_path / "copy-log.db"))
+    async with open_ledger(str(tmp_path / "other.db"), log=str(tmp_path / "other-log.db")) as other:
+        await other.record("c", turn("r", None, "else"))
+    new, new_log = str(tmp_path / "new.db"), str(tmp_path / "new-log.db")
+    with pytest.raises(StoreUnusable, match="together"):
+        await restore(str(tmp_path / "copy.db"), new)
+    with pytest.raises(LogReplaced):
+        await restore(str(tmp_path / "copy.db"), new, log_backup=str(tmp_path / "other-log.db"), log=new_log)
+    (tmp_path / "new.db").write_bytes(b"taken")
+    with pytest.raises(StoreUnusable):
+        await restore(str(tmp_path / "copy.db"), new, log_backup=str(tmp_path / "copy-log.db"), log=new_log)
+    assert not (tmp_path / "new-log.db").exists()
+    (tmp_path / "new.db").unlink()
+    incarnation = await restore(str(tmp_path / "copy.db"), new, log_backup=str(tmp_path / "copy-log.db"), log=new_log)
+    async with open_ledger(new, log=new_log) as ledger:
+        assert ledger.store.incarnation == incarnation
+        assert await texts(ledger) == ["one", "two"]
+        assert await wrong(ledger) == []

@@ -20,7 +20,7 @@ from stream.sqlite.migrations import APPLICATION_ID
 from stream.sqlite.placing import SIDES, place, refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from stream.sqlite.database import Row
 
@@ -43,14 +43,16 @@ async def back_up(path: str, target: str) -> int:
     return await aside(lambda connect: _back_up(connect, path, target))
 
 
-async def restore(backup: str, target: str, known: Mapping[str, Sequence[str]]) -> str:
+async def restore(
+    backup: str, target: str, known: Mapping[str, Sequence[str]], *, finish: Callable[[sqlite3.Connection], None] | None = None
+) -> str:
     """Makes a store at `target` of a backup, which stays untouched; returns the incarnation minted for it.
 
     `known` holds the scripts of every component; an older backup is restored as it is and migrated when it is
-    opened. All of the copy is checked before it gets its name. Raises `StoreUnusable` for a backup that is damaged,
-    newer or none, and for a target that is taken; `StoreFull`, `StoreBusy`.
+    opened. All of the copy is checked, and `finish` is called with it, before it gets its name. Raises `StoreUnusable`
+    for a backup that is damaged, newer or none, and for a target that is taken; `StoreFull`, `StoreBusy`.
     """
-    return await aside(lambda connect: _restore(connect, backup, target, known))
+    return await aside(lambda connect: _restore(connect, backup, target, known, finish))
 
 
 def _back_up(connect: Connect, path: str, target: str) -> int:
@@ -109,7 +111,13 @@ def _told(error: sqlite3.Error, path: str, target: str) -> StreamError:
     return translate(error, path)
 
 
-def _restore(connect: Connect, backup: str, target: str, known: Mapping[str, Sequence[str]]) -> str:
+def _restore(
+    connect: Connect,
+    backup: str,
+    target: str,
+    known: Mapping[str, Sequence[str]],
+    finish: Callable[[sqlite3.Connection], None] | None,
+) -> str:
     _check_backup(backup)
     incarnation = secrets.token_hex(16)
     with place(target, mode=Path(backup).stat().st_mode & 0o777) as partial:
@@ -119,7 +127,10 @@ def _restore(connect: Connect, backup: str, target: str, known: Mapping[str, Seq
                 _check_restored(copy, backup, known)
                 copy.execute("PRAGMA journal_mode = DELETE")  # all in this file when the statement below returns
                 copy.execute("PRAGMA synchronous = FULL")
-                copy.execute("UPDATE store SET incarnation = ?", (incarnation,))
+                if copy.execute("SELECT 1 FROM sqlite_schema WHERE name = 'store'").fetchone():  # it holds a log
+                    copy.execute("UPDATE store SET incarnation = ?", (incarnation,))
+                if finish is not None:
+                    finish(copy)
         except sqlite3.Error as error:
             raise _told(error, backup, target) from error
     return incarnation
