@@ -1,0 +1,155 @@
+"""Block retention: what plugins add to a message is shown now, kept for a while, or both (seed 000; CONTEXT A).
+
+The policy of a message lies in its metadata, parallel to its blocks: None keeps a block for good, n keeps it in the n
+newest messages that carry a policy.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from projector.message import Block, Message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Policy = list[int | None]
+POLICY: Final = "retention"
+"""The field of a message's metadata that holds its policy."""
+_STUB: Final = "[result no longer retained]"
+
+
+class AdditionalContent(msgspec.Struct, frozen=True):
+    """What a plugin adds to a message: to what is shown now, to what is kept (True: for good, n: for n messages).
+
+    Raises `ValueError` for a negative number.
+    """
+
+    display_on_current_message: bool
+    save_to_chat_history: bool | int
+    content: tuple[Block, ...]
+
+    def __post_init__(self) -> None:
+        if self.save_to_chat_history < 0:
+            raise ValueError(f"save_to_chat_history must be True, False or 0 and more, not {self.save_to_chat_history}")
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether any of it is kept; 0 is not."""
+        return bool(self.save_to_chat_history)
+
+    @property
+    def keeps(self) -> int | None:
+        """The policy of its blocks. True is no number here, though it equals 1."""
+        return None if self.save_to_chat_history is True else int(self.save_to_chat_history)
+
+
+class PluginAdditions(msgspec.Struct, frozen=True):
+    """All that one plugin adds to a message, under a header with its label."""
+
+    label: str
+    additions: tuple[AdditionalContent, ...]
+
+
+class RetentionAware(msgspec.Struct, frozen=True):
+    """A message in two variants: what is sent now, and what is kept, with a policy for each block of it."""
+
+    display: tuple[Block, ...]
+    persistent: tuple[Block, ...]
+    retention_policy: tuple[int | None, ...]
+
+
+def enrich(blocks: Sequence[Block], plugins: Iterable[PluginAdditions]) -> RetentionAware:
+    """A user's or tool's blocks with what plugins add. Blocks are never merged or put in another order.
+
+    Empty texts are dropped before a policy is attached, so that both stay aligned.
+    """
+    own = tuple(block for block in blocks if not _is_empty(block))
+    display, persistent = list(own), list(own)
+    policy: Policy = [None] * len(own)
+    for plugin in plugins:
+        filled = [(one, body) for one in plugin.additions if (body := [b for b in one.content if not _is_empty(b)])]
+        shown = [body for one, body in filled if one.display_on_current_message]
+        saved = [(one, body) for one, body in filled if one.is_saved]
+        if shown:
+            display.append(_header(plugin.label))
+        for body in shown:
+            display += [*body, _SPACING]
+        if saved:
+            keeps = [one.keeps for one, _ in saved]
+            persistent.append(_header(plugin.label))
+            policy.append(None if None in keeps else max(number for number in keeps if number is not None))
+        for one, body in saved:
+            persistent += [*body, _SPACING]
+            policy += [one.keeps] * (len(body) + 1)
+    return RetentionAware(tuple(display), tuple(persistent), tuple(policy))
+
+
+def check_policy(blocks: Sequence[object], policy: Sequence[int | None]) -> None:
+    """Raises `ValueError` unless there is one policy a block, none of them negative."""
+    if len(blocks) != len(policy):
+        raise ValueError(f"{len(blocks)} blocks have {len(policy)} retention policies: there must be one each")
+    for number in policy:
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
+            raise ValueError(f"a retention policy is None or 0 and more, not {number!r}")
+
+
+def policy_of(message: Message) -> Policy | None:
+    """The policy of a message that has one. Raises `ValueError` where it does not fit its blocks."""
+    text = message.metadata.get(POLICY)
+    if text is None or message.role == "assistant":
+        return None
+    policy = json.loads(text)
+    if not isinstance(policy, list):
+        raise ValueError(f"the retention policy of message {message.id!r} is no list: {text[:40]}")  # noqa: TRY004 - of a value
+    check_policy(message.blocks, policy)
+    return policy
+
+
+def prune(messages: Sequence[Message]) -> list[Message]:
+    """The view after retention: blocks whose time is over are gone, and messages that have none left.
+
+    The newest message with a policy has index 0; a block stays while its policy is greater than the index. Emptied
+    messages count too, or the removal of one would make older ones younger. A tool's message becomes a stub instead:
+    its call is not left without a result. Assistant messages are never touched.
+    """
+    kept: list[Message] = []
+    index = 0
+    for message in reversed(messages):
+        policy = policy_of(message)
+        if policy is None:
+            kept.append(message)
+            continue
+        stays = [(block, keep) for block, keep in zip(message.blocks, policy, strict=True) if keep is None or keep > index]
+        index += 1
+        if len(stays) == len(policy) and policy:
+            kept.append(message)
+        elif stays:
+            left = json.dumps([keep for _, keep in stays])
+            pruned = replace(message, blocks=tuple(block for block, _ in stays), metadata={**message.metadata, POLICY: left})
+            kept.append(pruned)
+        elif message.role == "tool":
+            kept.append(_stub(message))
+    return kept[::-1]
+
+
+def _stub(message: Message) -> Message:
+    parts = json.dumps([{"kind": "text", "text": _STUB}])
+    blocks = tuple(replace(block, parts=parts, text="") for block in message.blocks if block.kind == "tool_result")
+    metadata = {name: value for name, value in message.metadata.items() if name != POLICY}
+    return replace(message, blocks=blocks[:1] or (Block("text", text=_STUB, sealed=True),), metadata=metadata)
+
+
+def _is_empty(block: Block) -> bool:
+    return block.kind == "text" and not block.text
+
+
+def _header(label: str) -> Block:
+    return Block("text", text=f"\n### PLUGIN {label} CONTEXT ###\n", sealed=True)
+
+
+_SPACING: Final = Block("text", text="\n", sealed=True)
