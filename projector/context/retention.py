@@ -94,7 +94,7 @@ def check_policy(blocks: Sequence[object], policy: Sequence[int | None]) -> None
     if len(blocks) != len(policy):
         raise ValueError(f"{len(blocks)} blocks have {len(policy)} retention policies: there must be one each")
     for number in policy:
-        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
+        if number is not None and (type(number) is not int or number < 0):  # it may come from a stored message
             raise ValueError(f"a retention policy is None or 0 and more, not {number!r}")
 
 
