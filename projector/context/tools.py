@@ -1,0 +1,79 @@
+"""Tool groups: a call and its results move together, and the view closes what is open (CONTEXT, rule 3)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from projector.message import Block, Message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+SYNTHETIC: Final = "synthetic:"
+"""How the ids of results begin that stand only in a view."""
+_NO_RESULT: Final = "[no result: the call was not answered]"
+
+
+def calls_of(message: Message) -> list[str]:
+    """The tool calls of an assistant message that a client answers, in order."""
+    if message.role != "assistant":
+        return []
+    return [block.tool_call_id for block in message.blocks if block.kind == "tool_call" and block.tool_call_id is not None]
+
+
+def answers(message: Message) -> str | None:
+    """The call that a tool's message is the result of."""
+    if message.role != "tool":
+        return None
+    return next((block.tool_call_id for block in message.blocks if block.kind == "tool_result"), None)
+
+
+def pair(messages: Sequence[Message]) -> list[Message]:
+    """The view with every result right behind its call, what stood between behind them.
+
+    A call that was never answered gets a synthetic result; a result without its call ahead of it, or a second one, is
+    left out. What is paired stays as it is.
+    """
+    results: dict[tuple[int, str], tuple[int, Message]] = {}
+    asking: dict[str, int] = {}  # the newest message that makes a call
+    for place, message in enumerate(messages):
+        asking |= dict.fromkeys(calls_of(message), place)
+        answered = answers(message)
+        if answered in asking:
+            results.setdefault((asking[answered], answered), (place, message))
+    view: list[Message] = []
+    for place, message in enumerate(messages):
+        if message.role == "tool":
+            continue
+        view.append(message)
+        calls = list(dict.fromkeys(calls_of(message)))
+        known = [results[place, call] for call in calls if (place, call) in results]
+        view += [result for _, result in sorted(known, key=lambda found: found[0])]
+        view += [synthetic_result(message, call) for call in calls if (place, call) not in results]
+    return view
+
+
+def group(messages: Sequence[Message]) -> list[list[Message]]:
+    """A paired view as what can't be taken apart: a message, or a call with all its results."""
+    groups: list[list[Message]] = []
+    for message in messages:
+        if message.role == "tool" and groups:
+            groups[-1].append(message)
+        else:
+            groups.append([message])
+    return groups
+
+
+def synthetic_result(calling: Message, tool_call_id: str) -> Message:
+    """A result that says that there is none."""
+    parts = json.dumps([{"kind": "text", "text": _NO_RESULT}])
+    block = Block("tool_result", sealed=True, tool_call_id=tool_call_id, status="synthetic", parts=parts)
+    return Message(
+        f"{SYNTHETIC}{tool_call_id}", calling.id, calling.run_id, "tool", "complete", (block,), calling.created_at, calling.seq
+    )
+
+
+def ids_of(messages: Iterable[Message]) -> list[str]:
+    """The ids, in order."""
+    return [message.id for message in messages]
