@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.vectors import branches, compaction, delta, fold, log, retention
+from tests.vectors import branches, budget, compaction, delta, fold, log, retention
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +20,7 @@ TOPICS: Final[dict[str, dict[str, Callable[[dict[str, Any]], Any]]]] = {
     "compaction": compaction.OPS,
     "retention": retention.OPS,
     "delta": delta.OPS,
+    "budget": budget.OPS,
 }
 
 
@@ -30,4 +31,4 @@ def find_op(topic: str, name: str) -> Callable[[dict[str, Any]], Any] | None:
     return next((ops[name] for ops in TOPICS.values() if name in ops), None)
 
 
-KNOWN_FILES: Final = frozenset({*TOPICS, "expiration", "chain", "budget"})
+KNOWN_FILES: Final = frozenset({*TOPICS, "expiration", "chain"})

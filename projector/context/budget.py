@@ -1,0 +1,141 @@
+"""Budget: when a history is too long for a model, and a summary that stands for its old part (seed 004; CONTEXT E)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from projector.context.tokens import Tokenizer, estimate, tokens_of
+from projector.context.tools import group, ids_of, pair
+from projector.message import Block, Message
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Sequence
+
+Reason = Literal["token_threshold", "hard_cap"]
+SUMMARY: Final = "summary:"
+"""How the id of a summary begins that stands only in a view."""
+_SYSTEM: Final = ("system", "developer")
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """`threshold` and `hard_cap` are parts of `max_tokens`. Raises `ValueError` for what is negative or no number."""
+
+    max_tokens: int
+    threshold: float = 0.8
+    hard_cap: float = 0.95
+
+    def __post_init__(self) -> None:
+        for name in ("max_tokens", "threshold", "hard_cap"):
+            value = getattr(self, name)
+            if not value >= 0 or math.isinf(value):
+                raise ValueError(f"{name} must be a number of 0 or more, not {value}")
+
+    def reason(self, used: int) -> Reason | None:
+        """Why something must be done about so many tokens, None if nothing must."""
+        if used >= self.max_tokens * self.hard_cap:
+            return "hard_cap"
+        return "token_threshold" if used >= self.max_tokens * self.threshold else None
+
+    def remaining(self, used: int) -> int:
+        """How many tokens are left."""
+        return max(0, self.max_tokens - used)
+
+
+class Used(msgspec.Struct, frozen=True):
+    """How many tokens a history takes: what the last response said, until something else than its own messages changes."""
+
+    estimate: int = 0
+    real: int | None = None
+    own: frozenset[str] = frozenset()
+
+    @property
+    def tokens(self) -> int:
+        """The number that counts."""
+        return self.estimate if self.real is None else self.real
+
+    def respond(self, tokens: int, message_ids: Collection[str]) -> Used:
+        """A response said how many there were; these messages are its own."""
+        return replace(self, real=tokens, own=frozenset(message_ids))
+
+    def change(self, message_id: str | None, estimated: int) -> Used:
+        """A message was added, removed or changed, or with None the whole history."""
+        if message_id in self.own:
+            return replace(self, estimate=estimated)
+        return Used(estimated)
+
+
+class Compaction(msgspec.Struct, frozen=True):
+    """A summary that was recorded: which messages it stands for, and what it weighs beside them (`context.compacted`)."""
+
+    covers: tuple[str, ...]
+    summary: str
+    role: Literal["user", "assistant"] = "assistant"
+    tokens_before: int = 0
+    tokens_after: int = 0
+
+
+def old_part(path: Sequence[Message], *, keep: int, pinned: Collection[str] = ()) -> list[Message]:
+    """What a summary would stand for: all but system messages, pinned ones and the `keep` newest groups.
+
+    A tool group is pinned, kept or covered as a whole. Raises `ValueError` for a negative `keep`.
+    """
+    if keep < 0:
+        raise ValueError(f"keep must be 0 or more groups, not {keep}")
+    groups = group([message for message in pair(path) if message.role not in _SYSTEM])
+    old = groups[: max(0, len(groups) - keep)]
+    known = set(ids_of(path))
+    return [
+        message
+        for one in old
+        if not any(message.id in pinned for message in one)
+        for message in one
+        if message.id in known  # a synthetic result is not of the path
+    ]
+
+
+async def summarize(
+    path: Sequence[Message],
+    summarizer: Callable[[Sequence[Message]], Awaitable[str]],
+    *,
+    keep: int,
+    pinned: Collection[str] = (),
+    role: Literal["user", "assistant"] = "assistant",
+    tokenizer: Tokenizer = estimate,
+) -> Compaction | None:
+    """A summary of the old part; None where there is nothing old, it fails, is empty or no shorter: nothing changes."""
+    covered = old_part(path, keep=keep, pinned=pinned)
+    if not covered:
+        return None
+    try:
+        text = await summarizer(covered)
+    except Exception:  # noqa: BLE001 - a failed summary changes nothing (CONTEXT, rule 8)
+        return None
+    before, after = tokens_of(covered, tokenizer), tokenizer(text)
+    if not text.strip() or after >= before:
+        return None
+    return Compaction(tuple(ids_of(covered)), text, role, before, after)
+
+
+def apply_summaries(path: Sequence[Message], recorded: Sequence[Compaction]) -> tuple[list[Message], Compaction | None]:
+    """The view with the last recorded summary all of whose messages are on this path, and that summary.
+
+    System messages come first, then the summary, then what it does not stand for. A summary of another branch is not
+    used, so branches never see each other's.
+    """
+    known = set(ids_of(path))
+    used = next((one for one in reversed(recorded) if one.covers and known.issuperset(one.covers)), None)
+    if used is None:
+        return list(path), None
+    covered = set(used.covers)
+    system = [message for message in path if message.role in _SYSTEM]
+    rest = [message for message in path if message.role not in _SYSTEM and message.id not in covered]
+    first = next(message for message in path if message.id in covered)
+    said = Block("text", text=used.summary, sealed=True)
+    summary = Message(
+        f"{SUMMARY}{first.id}", first.parent_id, first.run_id, used.role, "complete", (said,), first.created_at, first.seq
+    )
+    return [*system, summary, *rest], used
