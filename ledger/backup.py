@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from ledger.errors import LogReplaced
@@ -21,6 +21,8 @@ from stream.sqlite.placing import discard
 
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
+
+_HOLDS: Final = "SELECT 1 FROM sqlite_schema WHERE name = '{}'"
 
 
 def known_scripts() -> dict[str, tuple[str, ...]]:
@@ -59,7 +61,8 @@ async def restore(backup: str, url: str, *, log_backup: str | None = None, log: 
         raise _no_file()
     target = sqlite_path(url)
     if log_backup is None or log is None:
-        if log_backup or log or _read(backup, "SELECT 1 FROM sqlite_schema WHERE name = 'streams'") is None:
+        holds_log, holds_ledger = (_read(backup, _HOLDS.format(name)) is not None for name in ("streams", "conversations"))
+        if log_backup or log or (holds_ledger and not holds_log):
             raise StoreUnusable(backup, "a ledger and its log in two files are restored together: name both, and both places")
         return await files.restore(backup, target, known_scripts())
     known, found = _read(backup, "SELECT incarnation FROM logs"), _read(log_backup, "SELECT incarnation FROM store")

@@ -52,6 +52,12 @@ _CHOOSE: Final = f"""{_UP}
 UPDATE messages SET selected = max(selected, ?3) WHERE conversation = ?1 AND id IN (
   SELECT up.id FROM up WHERE EXISTS (
     SELECT 1 FROM messages AS s WHERE s.conversation = ?1 AND s.parent IS up.parent AND s.on_path AND s.id <> up.id))"""
+_HAS_SIBLING: Final = """
+SELECT 1 FROM messages WHERE conversation = ?1 AND parent IS ?2 AND on_path AND id <> ?3 LIMIT 1"""
+_COUNT_ORPHANS: Final = """
+UPDATE conversations SET orphans = (
+  SELECT count(*) FROM messages AS m WHERE m.conversation = ?1 AND m.on_path AND m.parent IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM messages AS p WHERE p.conversation = ?1 AND p.id = m.parent AND p.on_path)) WHERE id = ?1"""
 _MOVE_LEAF: Final = "UPDATE conversations SET leaf = ?2 WHERE id = ?1"
 
 
@@ -64,12 +70,17 @@ async def descend(sql: Ask, key: int, message_id: str | None, selections: str = 
 async def join(sql: Ask, key: int, parent: str | None, first: str, started: int, *, is_committed: bool) -> None:
     """Moves the active leaf, if need be, after the messages of a run from `first` on have joined `parent`."""
     [(leaf, orphans)] = await sql("SELECT leaf, orphans FROM conversations WHERE id = ?", (key,))
-    if parent is not None and not await _is_there(sql, key, parent):
+    is_lost = parent is not None and not await _is_there(sql, key, parent)
+    if is_lost:
         await sql("UPDATE conversations SET orphans = orphans + 1 WHERE id = ?", (key,))
+    elif orphans:
+        await sql(_COUNT_ORPHANS, (key,))
+    if is_lost or orphans:
+        await _choose_all_again(sql, key)
+    else:
+        await _choose_again(sql, key, parent, first, started, is_committed=is_committed)
+    if is_lost:
         return
-    if orphans:
-        await _adopt_orphans(sql, key, first)
-    await _choose_again(sql, key, parent, first, started, is_committed=is_committed)
     if parent != leaf:
         [(active,)] = await sql(f"SELECT {_active_child('?2')}", (key, parent))
         if active != first or not (parent is None or await sql(_UP_WHILE_ACTIVE, (key, parent))):
@@ -93,23 +104,21 @@ async def _choose_again(sql: Ask, key: int, parent: str | None, first: str, star
 
     A run that started after it and is committed ends the selection anyway.
     """
+    if not await sql(_HAS_SIBLING, (key, parent, first)):
+        return
     since = started if is_committed else 0
     text = "SELECT seq, message FROM selections WHERE conversation = ? AND seq > ? ORDER BY seq DESC"
     for seq, message_id in await sql(text, (key, since)):
         for (turn,) in await sql(_TURN_AT, (key, message_id, parent)):
-            if turn != first:
-                mark = "UPDATE messages SET selected = max(selected, ?3) WHERE conversation = ?1 AND id = ?2"
-                await sql(mark, (key, turn, seq))
+            mark = "UPDATE messages SET selected = max(selected, ?3) WHERE conversation = ?1 AND id = ?2"
+            await sql(mark, (key, turn, seq))
             return
 
 
-async def _adopt_orphans(sql: Ask, key: int, first: str) -> None:
-    """Messages that waited for one of this run's as their parent have it now."""
-    text = """UPDATE conversations SET orphans = (
-        SELECT count(*) FROM messages AS m WHERE m.conversation = ?1 AND m.on_path AND m.parent IS NOT NULL AND NOT EXISTS (
-          SELECT 1 FROM messages AS p WHERE p.conversation = ?1 AND p.id = m.parent AND p.on_path)) WHERE id = ?1"""
-    del first
-    await sql(text, (key,))
+async def _choose_all_again(sql: Ask, key: int) -> None:
+    """Where messages wait for their parents, one run may make forks in several places, also above what was chosen."""
+    for seq, message_id in await sql("SELECT seq, message FROM selections WHERE conversation = ?", (key,)):
+        await sql(_CHOOSE, (key, message_id, seq))
 
 
 async def _is_there(sql: Ask, key: int, message_id: str) -> bool:

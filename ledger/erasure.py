@@ -20,7 +20,7 @@ from ledger.commit import NEW_CONVERSATION
 from projector import events as ev
 from projector.folds import open_runs
 from projector.state import State
-from stream import Producer, ProducerFenced, ProducerGap, SeqConflict, StoreBusy
+from stream import Producer, ProducerFenced, ProducerGap, SeqConflict, StoreBusy, StoreFull, StoreUnusable
 from stream.sqlite import MEMORY, SqliteStore
 
 if TYPE_CHECKING:
@@ -90,13 +90,16 @@ async def finish_erasure(store: EventStore, tables: LedgerTables, conversation: 
             counts = await _claim(tables, conversation, claim)  # ours still: nobody has finished it and begun anew
             if counts.claim == claim and not counts.is_done:
                 await store.delete(conversation)
+                origin = (await store.bounds(conversation)).origin
                 tombstone = ev.ConversationErased(counts.messages, counts.runs, counts.events)
-                seq = (await store.append(conversation, [ev.to_event(tombstone)])).last_seq
-                await _wipe(tables, conversation, counts, seq)
-                _LOG.info("conversation.erased", conversation=conversation, messages=counts.messages, runs=counts.runs)
-                break
+                await store.append(conversation, [ev.to_event(tombstone)])
+                await _wipe(tables, conversation, origin)
+                why = await _clean_files(store, tables)
+                if await _conclude(tables, conversation, claim):
+                    _LOG.info("conversation.erased", conversation=conversation, messages=counts.messages, runs=counts.runs)
+                    return Erased(conversation, counts.messages, counts.runs, counts.events, why is None, why)
         await asyncio.sleep(_POLL_S)
-    why = await _clean_files(store, tables)
+    why = await _clean_files(store, tables)  # another process has done it, perhaps with a reason that is gone by now
     return Erased(conversation, counts.messages, counts.runs, counts.events, why is None, why)
 
 
@@ -149,7 +152,9 @@ async def _open_runs(store: EventStore, conversation: str) -> State:
     return state
 
 
-async def _wipe(tables: LedgerTables, conversation: str, counts: Counts, seq: int) -> None:
+async def _wipe(tables: LedgerTables, conversation: str, origin: int) -> None:
+    """Empties the ledger's rows, and puts it back to where the new life begins: what came since is not passed over."""
+
     async def job(sql: Sql) -> None:
         [(key,)] = await sql("SELECT id FROM conversations WHERE name = ?", (conversation,))
         await sql(
@@ -159,27 +164,52 @@ async def _wipe(tables: LedgerTables, conversation: str, counts: Counts, seq: in
         )
         for table in _WIPED:
             await sql(f"DELETE FROM {table} WHERE conversation = ?", (key,))  # noqa: S608 - constants
-        done = _encode(replace(counts, is_done=True, claim="", claimed_until=0))
         await sql(
             """UPDATE conversations SET projected_seq = ?2, replay_from = ?2, leaf = NULL, title = NULL, metadata = NULL,
-              archived = 0, messages = 0, runs = 0, orphans = 0, holes = NULL, erased = ?3, rewound = rewound + 1
+              archived = 0, messages = 0, runs = 0, orphans = 0, holes = NULL, rewound = rewound + 1
               WHERE id = ?1""",
-            (key, seq, done),
+            (key, origin),
         )
 
     await tables.database.transact(job)
 
 
+async def _conclude(tables: LedgerTables, conversation: str, claim: str) -> bool:
+    """Comes last, so that a crash before the bytes are gone is followed by another attempt; False if others took over."""
+
+    async def job(sql: Sql) -> bool:
+        [(_, _, erased)] = await sql(_LOOK, (conversation,))
+        counts = msgspec.json.decode(erased, type=Counts)
+        if counts.is_done or counts.claim != claim:
+            return False
+        await sql(_NOTE, (conversation, _encode(replace(counts, is_done=True, claim="", claimed_until=0))))
+        return True
+
+    return await tables.database.transact(job)
+
+
 async def _clean_files(store: EventStore, tables: LedgerTables) -> str | None:
-    """Sweeps, and empties the write-ahead logs; why not, if another process holds them."""
+    """Sweeps, writes the files anew and empties their write-ahead logs; why not, if something is in the way.
+
+    SQLite overwrites what is deleted, but not the copies that it left in the free room of pages whenever it moved
+    rows between them: only a file that is written anew has none.
+    """
     databases: list[Database] = [tables.database]
     if isinstance(store, SqliteStore):
         await store.settle()
         if store.database is not tables.database:
             databases.append(store.database)
-    for database in databases:
-        if database.path != MEMORY and not await _empty_wal(database):
-            return f"another process still reads old pages of {database.path}: end it, then run `tailfold vacuum`"
+    reasons = [await _clean_file(database) for database in databases if database.path != MEMORY]
+    return next((why for why in reasons if why is not None), None)
+
+
+async def _clean_file(database: Database) -> str | None:
+    try:
+        await database.write(lambda sql: sql("VACUUM"))
+    except (StoreBusy, StoreFull, StoreUnusable) as error:  # it is gone, if not proven so
+        return f"the file could not be written anew, run `tailfold vacuum` later: {error}"
+    if not await _empty_wal(database):
+        return f"another process still reads old pages of {database.path}: end it, then run `tailfold vacuum`"
     return None
 
 

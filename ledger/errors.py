@@ -58,7 +58,9 @@ class UnknownMessage(LedgerError):
     """The conversation has no such message."""
 
     def __init__(self, conversation: str, message_id: str) -> None:
-        super().__init__(f"conversation {conversation!r} has no committed message {message_id!r}")
+        super().__init__(
+            f"conversation {conversation!r} has no committed message {message_id!r}: `tailfold tree` shows what there is"
+        )
         self.conversation, self.message_id = conversation, message_id
 
 
