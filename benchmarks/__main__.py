@@ -1,6 +1,6 @@
 """`python -m benchmarks`: runs the workloads, prints their ratios and the targets, and keeps a line of it.
 
-A full run takes about ten minutes and wants a quiet machine; `--smoke` only shows that everything runs. The line goes to
+A full run takes about twenty minutes and wants a quiet machine; `--smoke` only shows that everything runs. The line goes to
 `--json FILE`, or without it and without `--smoke` to `benchmarks/history.jsonl`. Exit 2 if it can't be done.
 """
 

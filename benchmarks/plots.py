@@ -9,7 +9,7 @@ from benchmarks.peers import BY_STEP, PEERS
 from benchmarks.report import number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from benchmarks.measuring import Figure
@@ -28,7 +28,7 @@ def draw(record: Record, folder: Path) -> list[Path]:
     pyplot: Any = importlib.import_module("matplotlib.pyplot")
     figures = {figure.id: figure for figure in record.figures}
     made = []
-    for name, picture in (("appends", _appends), ("peers", _peers), ("replay", _replay), ("flat", _flat)):
+    for name, picture in _PICTURES.items():
         canvas, axes = pyplot.subplots(figsize=(8, 4.2), dpi=130, layout="constrained")
         if picture(axes, figures):
             axes.spines[["top", "right"]].set_visible(False)
@@ -112,22 +112,54 @@ def _replay(axes: Any, figures: dict[str, Figure]) -> bool:
 
 def _flat(axes: Any, figures: dict[str, Figure]) -> bool:
     names = {
-        "tail.read": "tail of 100\n(time)",
-        "tail.warm_start": "warm start\n(time)",
-        "reconnect.flat": "clients reconnect\n(time)",
-        "memory.replay": "replay\n(peak memory)",
+        "tail.read": "tail\nof 100",
+        "tail.warm_start": "start behind\n1 M events",
+        "branches.warm_start": "start behind\n100 k\nmessages",
+        "branches.select": "branch\nswitch",
+        "branches.selections": "view of\na branch",
+        "long.p95": "turn 1,000\n(p95)",
+        "reconnect.flat": "clients\nreconnect",
+        "crash.ready": "crash to\nnext run",
+        "memory.replay": "replay\n(memory)",
     }
     found = [(what, figures[name]) for name, what in names.items() if name in figures]
     if not found:
         return False
     _bars(axes, range(len(found)), [figure for _, figure in found], _OURS, "")
-    axes.axhline(1, color=_LINE, linewidth=1, label="flat: the same as with a short log")
-    axes.set_xticks(range(len(found)), [what for what, _ in found])
-    axes.set_ylabel("long log, of short log")
-    axes.set_title("What a long log costs", loc="left")
+    axes.axhline(1, color=_LINE, linewidth=1, label="flat: the same as with a short past")
+    axes.set_xticks(range(len(found)), [what for what, _ in found], fontsize=8)
+    axes.set_ylabel("long past, of short past")
+    axes.set_title("What a long past costs: time, or memory", loc="left")
     axes.set_ylim(0, max(2.0, *(figure.high * 1.2 for _, figure in found)))
     axes.legend(frameon=False, loc="upper left", fontsize=8)
     return True
+
+
+def _disk(axes: Any, figures: dict[str, Figure]) -> bool:
+    names = {
+        "long.compacted": ("Tailfold, compacted", _OURS),
+        "long.kept": ("Tailfold, every event kept", _OURS),
+        "long.openai-agents": ("openai-agents", _OTHER),
+        "long.langgraph-checkpoint-sqlite": ("langgraph-checkpoint-sqlite", _OTHER),
+    }
+    found = [(*names[name], figures[name]) for name in reversed(names) if name in figures]
+    if not found:
+        return False
+    for place, (_, colour, figure) in enumerate(found):
+        axes.barh(place, figure.value, color=colour)
+        axes.annotate(number(figure.value), (figure.value, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_yticks(range(len(found)), [f"{what}\n{_turns(figure)}" for what, _, figure in found])
+    axes.axvline(1, color=_LINE, linewidth=1)
+    axes.margins(x=0.15)
+    axes.set_xlabel("bytes of the file, of what was said (red line; log)")
+    axes.set_title("A conversation with tools on disk", loc="left")
+    return True
+
+
+def _turns(figure: Figure) -> str:
+    return f"{figure.beside['turns']:,.0f} turns"
 
 
 def _bars(axes: Any, places: Sequence[float], figures: Sequence[Figure], colour: str, label: str) -> None:
@@ -141,3 +173,12 @@ def _bars(axes: Any, places: Sequence[float], figures: Sequence[Figure], colour:
 
 def _first_loop(figures: dict[str, Figure]) -> str:
     return next((identifier.split(".")[1] for identifier in figures if identifier.startswith("appends.")), "")
+
+
+_PICTURES: Final[dict[str, Callable[[Any, dict[str, Figure]], bool]]] = {
+    "appends": _appends,
+    "peers": _peers,
+    "replay": _replay,
+    "flat": _flat,
+    "disk": _disk,
+}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _LOG: Final = structlog.get_logger("tailfold.ledger")
 _PAGE_EVENTS: Final = 1000
-_SNAPSHOT_EVERY_EVENTS: Final = 5000
+_SNAPSHOT_EVERY_EVENTS: Final = 1000  # a warm start folds at most so many: some 40 ms
 _KNOWN: Final = 256
 
 

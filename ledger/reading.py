@@ -115,7 +115,7 @@ class Reader:
         else:
             await self.catch_up_all()
         states = _States(self)
-        async for run in self.tables.runs(conversation):
+        async for run in self.tables.runs(conversation, only_open=status in ("open", "created", "streaming")):
             told = await states.of(run) if run.status == "open" else run
             if status in (None, told.status) or (status == "open" and told.outcome is None):
                 yield told

@@ -145,7 +145,7 @@ async def _compare(ledger: Ledger, conversation: str, *, repair: bool) -> AsyncI
 
 
 async def _look_at_open_runs(ledger: Ledger, conversation: str, *, repair: bool) -> AsyncIterator[Finding]:
-    listed = [run async for run in ledger.tables.runs(conversation) if run.status == "open"]
+    listed = [run async for run in ledger.tables.runs(conversation, only_open=True)]
     if not listed:
         return
     try:

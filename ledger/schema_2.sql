@@ -33,6 +33,7 @@ UPDATE runs SET first = (
   SELECT m.id FROM messages AS m WHERE m.conversation = runs.conversation AND m.run = runs.id AND m.on_path
   ORDER BY m.seq LIMIT 1);
 CREATE INDEX runs_by_seq ON runs (conversation, seq);
+CREATE INDEX open_runs ON runs (conversation, seq) WHERE status = 'open';
 
 -- `started` is the seq of the run's `run.started`, `is_committed` is 0 for a run that failed, `selected` the seq of the
 -- newest `branch.selected` that chose this message among its siblings.
@@ -57,7 +58,7 @@ INSERT INTO messages_2 (conversation, id, run, parent, seq, on_path, started, is
 DROP TABLE messages;
 ALTER TABLE messages_2 RENAME TO messages;
 CREATE INDEX messages_by_seq ON messages (conversation, seq);
-CREATE INDEX messages_by_parent ON messages (conversation, parent) WHERE on_path;
+CREATE INDEX messages_by_parent ON messages (conversation, parent, is_committed, started, selected, id) WHERE on_path;
 CREATE INDEX messages_by_run ON messages (conversation, run);
 
 CREATE TABLE selections (

@@ -47,7 +47,7 @@ WHERE (?1 OR NOT archived) AND (?2 IS NULL OR (active_at, name) < (?3, ?2)) AND 
 ORDER BY active_at DESC, name DESC LIMIT ?7"""  # noqa: S608 - constants
 _IS_SUPERSEDED: Final = """r.status = 'committed' AND EXISTS (
   SELECT 1 FROM messages AS f JOIN messages AS s ON s.conversation = f.conversation AND s.parent IS f.parent AND s.on_path
-  WHERE f.conversation = r.conversation AND f.id = r.first AND s.is_committed AND s.started > f.started)"""
+  WHERE f.conversation = r.conversation AND f.id = r.first AND s.is_committed = 1 AND s.started > f.started)"""
 
 
 class Position(NamedTuple):
@@ -205,11 +205,12 @@ class LedgerTables:
                     yield LedgerDamaged(conversation, message_id)
             place = (rows[-1][0], rows[-1][1])
 
-    async def runs(self, conversation: str | None = None) -> AsyncIterator[RunInfo]:
+    async def runs(self, conversation: str | None = None, *, only_open: bool = False) -> AsyncIterator[RunInfo]:
         """Runs in order of conversation and start; those that are open as `open`."""
+        only = "r.status = 'open' AND" if only_open else ""
         text = f"""SELECT c.name, r.seq, r.body, {_IS_SUPERSEDED}
             FROM runs AS r JOIN conversations AS c ON c.id = r.conversation
-            WHERE (c.name, r.seq) > (?1, ?2) AND (?3 IS NULL OR c.name = ?3)
+            WHERE {only} (c.name, r.seq) > (?1, ?2) AND (?3 IS NULL OR c.name = ?3)
             ORDER BY c.name, r.seq LIMIT ?4"""  # noqa: S608 - constants
         place: tuple[str, int] = ("", 0)
         while rows := await self.database.read(text, (*place, conversation, _PAGE_ROWS)):

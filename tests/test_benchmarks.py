@@ -6,19 +6,22 @@ import importlib.metadata
 import statistics
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
-from benchmarks import machine, peers, talk
+from benchmarks import machine, peers, plots, talk
 from benchmarks.__main__ import main
 from benchmarks.measuring import Bench, Figure, compare, interleave, percentile, sized, summarize
 from benchmarks.raw import RawLog
 from benchmarks.report import Record, number, targets_table
 from benchmarks.targets import TARGETS, judge
-from benchmarks.workloads import WORKLOADS, agent, appends
+from benchmarks.workloads import WORKLOADS, agent, appends, branches, turns
+from benchmarks.workloads.turns_of_peers import FILLERS
+from ledger import open_ledger
 from projector import load, transcript
 from stream import MemoryStore, NewEvent
 
@@ -30,35 +33,29 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.slow
-def test_a_smoke_run_prints_its_tables_and_writes_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [("replay", "tail"), ("branches", "long", "crash")], ids="-".join)
+def test_a_smoke_run_prints_its_tables_and_writes_one_line(names: tuple[str, ...], tmp_path: Path) -> None:
     written = tmp_path / "runs.jsonl"
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks",
-        "--smoke",
-        "--loop",
-        "asyncio",
-        "--json",
-        str(written),
-        "--only",
-        "replay",
-        "tail",
-    ]
+    folder = tmp_path / "databases"
+    folder.mkdir()
+    command = [sys.executable, "-m", "benchmarks", "--smoke", "--loop", "asyncio", "--json", str(written), "--only", *names]
+    if machine.file_system(folder) not in machine.IN_MEMORY:
+        command += ["--folder", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
+    assert not list(folder.iterdir())
     [line] = written.read_bytes().splitlines()
     record = msgspec.json.decode(line, type=Record)
-    assert {figure.id.partition(".")[0] for figure in record.figures} == {"replay", "tail"}
+    assert {figure.id.partition(".")[0] for figure in record.figures} == set(names)
     for figure in record.figures:
         assert 0 < figure.low <= figure.value <= figure.high
-        assert figure.what.partition(":")[0] in done.stdout
+        assert figure.what[:40] in done.stdout
     assert "Targets" in done.stdout
     assert record.settings["loops"] == ["asyncio"]
     assert record.machine.default_synchronous in (1, 2)
-    assert set(record.settings) == {"loops", "durability", "smoke", "replay", "tail"}
+    assert set(record.settings) == {"loops", "durability", "smoke", *names}
     taken = {verdict.target.figure for verdict in record.targets if verdict.measured is not None}
-    assert taken == {target.figure for target in TARGETS if target.figure.startswith(("replay.", "tail."))}
+    assert taken == {target.figure for target in TARGETS if target.figure.partition(".")[0] in names}
 
 
 @pytest.mark.parametrize(
@@ -210,6 +207,68 @@ async def test_what_is_said_is_a_conversation_without_anomalies() -> None:
     assert not list(state.anomalies)
     assert [message.status for message in state.all_messages()] == ["complete"] * 3
     assert {len(text) for text in talk.texts(2000)} == set(talk.DELTA_BYTES)
+
+
+async def test_a_turn_is_played_as_it_is_recorded() -> None:
+    spoken = turns.turn(3)
+    recorded, last = turns.recorded("r", 3, spoken, None)
+    async with open_ledger("memory:") as ledger:
+        run = await ledger.begin_run("chat", run_id="r", format="anthropic", flush_ms=0)
+        await turns.play(run, 3, spoken)
+        await run.finish()
+        played = await ledger.store.read("chat")
+        assert [(event.type, event.data) for event in played] == [(event.type, event.data) for event in recorded]
+        path = await ledger.transcript("chat")
+    assert [message.role for message in path] == ["user", "assistant", "tool", "assistant"]
+    assert {message.status for message in path} == {"complete"}
+    assert path[-1].id == last
+    texts = [block.text for message in path for block in message.blocks if block.text]
+    assert sum(map(len, texts)) + len(spoken.result) == spoken.text_bytes
+    assert spoken == turns.turn(3) != turns.turn(4)
+
+
+def test_a_thousand_turns_are_some_megabytes_that_can_be_compressed_as_prose_can() -> None:
+    spoken = [turns.turn(number) for number in range(1000)]
+    assert 2.6e6 < sum(one.text_bytes for one in spoken) < 2.8e6
+    answers = ["".join(one.answered).encode() for one in spoken]
+    assert 0.45 < sum(len(zlib.compress(answer)) for answer in answers) / sum(map(len, answers)) < 0.6
+    assert len(turns.turn(0, result_bytes=60_000).result) > 30_000
+
+
+@pytest.mark.parametrize(("peer", "name"), [("openai-agents", "agents"), ("langgraph-checkpoint-sqlite", "langgraph")])
+async def test_a_peer_keeps_all_that_is_said(peer: str, name: str, tmp_path: Path) -> None:
+    pytest.importorskip(name)
+    sizes = []
+    for count in (1, 3):
+        path = tmp_path / f"{count}.db"
+        await FILLERS[peer](path, count)
+        sizes.append(path.stat().st_size)
+        assert turns.turn(count - 1).asked.encode() in path.read_bytes()
+    assert sizes[0] < sizes[1]
+
+
+async def test_other_branches_leave_the_trunk_and_are_not_on_the_path() -> None:
+    async with open_ledger("memory:") as ledger:
+        tree = await branches._grow(ledger, "chat", 50)
+        await ledger.select("chat", tree.ends[0])
+        path = [message.id for message in await ledger.transcript("chat")]
+        view = [message.id for message in await ledger.transcript("chat", selections={tree.fork: tree.second})]
+        forks = (await ledger.tree("chat")).forks
+    assert (path[-1], view[-1]) == tree.ends
+    assert path.index(tree.fork) == view.index(tree.fork) == branches._TRUNK - 1
+    assert len(path) == len(view) == branches._TRUNK + branches._BRANCH
+    assert len(forks) == branches._TRUNK
+
+
+def test_pictures_are_drawn_of_what_was_measured(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    record = Record("2026-01-01", "abc", machine.describe(tmp_path), {}, [], [])
+    assert plots.draw(record, tmp_path) == []
+    figures = [summarize("long.p95", "", "", [1.0, 1.2]), summarize("long.kept", "", "", [5.0], {"turns": 9})]
+    assert [path.name for path in plots.draw(msgspec.structs.replace(record, figures=figures), tmp_path)] == [
+        "flat.png",
+        "disk.png",
+    ]
 
 
 def test_a_delta_is_durable_when_all_text_up_to_its_end_is() -> None:
