@@ -20,10 +20,13 @@ from ledger.commit import NEW_CONVERSATION
 from projector import events as ev
 from projector.folds import open_runs
 from projector.state import State
-from stream import Producer, ProducerFenced, ProducerGap, SeqConflict, StoreBusy, StoreFull, StoreUnusable
+from stream import CorruptEvent, Producer, ProducerFenced, ProducerGap, SeqConflict, StoreBusy, StoreFull, StoreUnusable
 from stream.sqlite import MEMORY, SqliteStore
+from stream.sqlite.statistics import stream_statistics
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ledger.sqlite import LedgerTables
     from stream import EventStore
     from stream.sqlite import Database, Sql
@@ -49,12 +52,16 @@ class Erased(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """What stays of a conversation that was erased; while it is done, who does it, and until when (ms) nobody else."""
+    """What stays of a conversation that was erased; while it is done, who does it, and until when (ms) nobody else.
+
+    `at` tells one erasure from another; once `is_wiped` only the bytes in the files are left to be cleaned.
+    """
 
     messages: int
     runs: int
     events: int
     at: int
+    is_wiped: bool = False
     is_done: bool = False
     claim: str = ""
     claimed_until: int = 0
@@ -86,21 +93,29 @@ async def finish_erasure(store: EventStore, tables: LedgerTables, conversation: 
         counts = await _claim(tables, conversation, claim)
         if counts.is_done:
             break
-        if counts.claim == claim and await _shut_out_writers(store, conversation):
-            counts = await _claim(tables, conversation, claim)  # ours still: nobody has finished it and begun anew
-            if counts.claim == claim and not counts.is_done:
-                await store.delete(conversation)
-                origin = (await store.bounds(conversation)).origin
-                tombstone = ev.ConversationErased(counts.messages, counts.runs, counts.events)
-                await store.append(conversation, [ev.to_event(tombstone)])
-                await _wipe(tables, conversation, origin)
-                why = await _clean_files(store, tables)
-                if await _conclude(tables, conversation, claim):
-                    _LOG.info("conversation.erased", conversation=conversation, messages=counts.messages, runs=counts.runs)
-                    return Erased(conversation, counts.messages, counts.runs, counts.events, why is None, why)
+        if counts.claim == claim and (counts.is_wiped or await _take_away(store, tables, conversation, claim)):
+            break
         await asyncio.sleep(_POLL_S)
-    why = await _clean_files(store, tables)  # another process has done it, perhaps with a reason that is gone by now
+    why = await _clean_files(store, tables, conversation)  # also where another has done it: its reason may be gone by now
+    await _conclude(tables, conversation, counts)
     return Erased(conversation, counts.messages, counts.runs, counts.events, why is None, why)
+
+
+async def _take_away(store: EventStore, tables: LedgerTables, conversation: str, claim: str) -> bool:
+    """Everything but what is left in the bytes of files; False if it has to be tried again."""
+    if not await _shut_out_writers(store, tables, conversation):
+        return False
+    counts = await _claim(tables, conversation, claim)  # ours still: nobody has finished it and begun anew
+    if counts.claim != claim or counts.is_wiped or counts.is_done:
+        return False
+    await store.delete(conversation)
+    origin = (await store.bounds(conversation)).origin
+    tombstone = ev.ConversationErased(counts.messages, counts.runs, counts.events)
+    await store.append(conversation, [ev.to_event(tombstone)])
+    if not await _wipe(tables, conversation, claim, origin):
+        return False
+    _LOG.info("conversation.erased", conversation=conversation, messages=counts.messages, runs=counts.runs)
+    return True
 
 
 async def _claim(tables: LedgerTables, conversation: str, claim: str) -> Counts:
@@ -117,25 +132,34 @@ async def _claim(tables: LedgerTables, conversation: str, claim: str) -> Counts:
     return await tables.database.transact(job)
 
 
-async def _shut_out_writers(store: EventStore, conversation: str) -> bool:
+async def _shut_out_writers(store: EventStore, tables: LedgerTables, conversation: str) -> bool:
     """Ends every run that is open; True when no writer of this life of the stream is left.
 
     Whoever begins a run behind the barrier has seen the intention first, because it catches up under `expected_seq`.
     """
-    state = await _open_runs(store, conversation)
-    for run_id in state.open:
-        watermark = await store.producer(conversation, run_id)
-        epoch = 0 if watermark is None else watermark.epoch + 1
-        cancel = ev.to_event(ev.RunRecovered(run_id, "cancel", state.last_seq))
-        with suppress(ProducerFenced, ProducerGap):  # it ended meanwhile, or somebody recovers it, too
-            await store.append(conversation, [cancel], producer=Producer(run_id, epoch, 0))
-    if state.open:
-        state = await _open_runs(store, conversation)
+    barrier = ev.to_event(ev.ConversationErased(0, 0, 0))
     try:
-        await store.append(conversation, [ev.to_event(ev.ConversationErased(0, 0, 0))], expected_seq=state.last_seq)
+        state = await _open_runs(store, conversation)
+        await _fence(store, conversation, state.open)
+        if state.open:
+            state = await _open_runs(store, conversation)
+        await store.append(conversation, [barrier], expected_seq=state.last_seq)
     except SeqConflict:
         return False
+    except CorruptEvent:  # a damaged log goes, too; who writes to it is what the ledger knows
+        await _fence(store, conversation, [run.run_id async for run in tables.runs(conversation, only_open=True)])
+        await store.append(conversation, [barrier])
+        return True
     return not state.open
+
+
+async def _fence(store: EventStore, conversation: str, run_ids: Iterable[str]) -> None:
+    for run_id in run_ids:
+        watermark = await store.producer(conversation, run_id)
+        epoch = 0 if watermark is None else watermark.epoch + 1
+        cancel = ev.to_event(ev.RunRecovered(run_id, "cancel", 0))
+        with suppress(ProducerFenced, ProducerGap):  # it ended meanwhile, or somebody recovers it, too
+            await store.append(conversation, [cancel], producer=Producer(run_id, epoch, 0))
 
 
 async def _open_runs(store: EventStore, conversation: str) -> State:
@@ -152,11 +176,17 @@ async def _open_runs(store: EventStore, conversation: str) -> State:
     return state
 
 
-async def _wipe(tables: LedgerTables, conversation: str, origin: int) -> None:
-    """Empties the ledger's rows, and puts it back to where the new life begins: what came since is not passed over."""
+async def _wipe(tables: LedgerTables, conversation: str, claim: str, origin: int) -> bool:
+    """Empties the ledger's rows, and puts it to where the new life begins: what came since is not passed over.
 
-    async def job(sql: Sql) -> None:
-        [(key,)] = await sql("SELECT id FROM conversations WHERE name = ?", (conversation,))
+    False if another process has taken over.
+    """
+
+    async def job(sql: Sql) -> bool:
+        [(key, erased)] = await sql("SELECT id, erased FROM conversations WHERE name = ?", (conversation,))
+        counts = msgspec.json.decode(erased, type=Counts)
+        if counts.claim != claim:
+            return False
         await sql(
             """DELETE FROM media WHERE id IN (SELECT media FROM uses WHERE conversation = ?1)
               AND NOT EXISTS (SELECT 1 FROM uses AS u WHERE u.media = media.id AND u.conversation <> ?1)""",
@@ -166,29 +196,28 @@ async def _wipe(tables: LedgerTables, conversation: str, origin: int) -> None:
             await sql(f"DELETE FROM {table} WHERE conversation = ?", (key,))  # noqa: S608 - constants
         await sql(
             """UPDATE conversations SET projected_seq = ?2, replay_from = ?2, leaf = NULL, title = NULL, metadata = NULL,
-              archived = 0, messages = 0, runs = 0, orphans = 0, holes = NULL, rewound = rewound + 1
+              archived = 0, messages = 0, runs = 0, orphans = 0, holes = NULL, erased = ?3, rewound = rewound + 1
               WHERE id = ?1""",
-            (key, origin),
+            (key, origin, _encode(replace(counts, is_wiped=True))),
         )
-
-    await tables.database.transact(job)
-
-
-async def _conclude(tables: LedgerTables, conversation: str, claim: str) -> bool:
-    """Comes last, so that a crash before the bytes are gone is followed by another attempt; False if others took over."""
-
-    async def job(sql: Sql) -> bool:
-        [(_, _, erased)] = await sql(_LOOK, (conversation,))
-        counts = msgspec.json.decode(erased, type=Counts)
-        if counts.is_done or counts.claim != claim:
-            return False
-        await sql(_NOTE, (conversation, _encode(replace(counts, is_done=True, claim="", claimed_until=0))))
         return True
 
     return await tables.database.transact(job)
 
 
-async def _clean_files(store: EventStore, tables: LedgerTables) -> str | None:
+async def _conclude(tables: LedgerTables, conversation: str, done: Counts) -> None:
+    """Comes last, so that after a crash before the bytes are gone somebody cleans the files."""
+
+    async def job(sql: Sql) -> None:
+        [(_, _, erased)] = await sql(_LOOK, (conversation,))
+        counts = msgspec.json.decode(erased, type=Counts)
+        if counts.is_wiped and not counts.is_done and counts.at == done.at:
+            await sql(_NOTE, (conversation, _encode(replace(counts, is_done=True, claim="", claimed_until=0))))
+
+    await tables.database.transact(job)
+
+
+async def _clean_files(store: EventStore, tables: LedgerTables, conversation: str) -> str | None:
     """Sweeps, writes the files anew and empties their write-ahead logs; why not, if something is in the way.
 
     SQLite overwrites what is deleted, but not the copies that it left in the free room of pages whenever it moved
@@ -196,7 +225,11 @@ async def _clean_files(store: EventStore, tables: LedgerTables) -> str | None:
     """
     databases: list[Database] = [tables.database]
     if isinstance(store, SqliteStore):
+        await store.truncate(conversation, through=(await store.bounds(conversation)).floor)  # sweeps what others have left
         await store.settle()
+        left = await stream_statistics(store.database, conversation)
+        if left is not None and left.unswept_rows:
+            return f"{left.unswept_rows} rows of its log could not be swept: run `tailfold vacuum` later"
         if store.database is not tables.database:
             databases.append(store.database)
     reasons = [await _clean_file(database) for database in databases if database.path != MEMORY]

@@ -29,6 +29,7 @@ from projector.events import validate
 from projector.formats import STREAMS
 from projector.json import dump, encode, raw
 from stream import (
+    CorruptEvent,
     NewEvent,
     Producer,
     ProducerFenced,
@@ -264,9 +265,10 @@ class Ledger(Reader):
         Its writers are fenced; a crash in the middle is finished by whoever opens the ledger next. On SQLite the bytes
         are gone from the file and its write-ahead log, unless the answer says why not. Backups keep what they have.
         """
+        await self.catch_up_all()  # so that media is known that others speak of
         try:
             await self._known(conversation)
-        except (LedgerBehind, LedgerDiverged):  # it goes anyway
+        except (LedgerBehind, LedgerDiverged, CorruptEvent):  # it goes anyway
             pass
         except UnknownConversation:
             if await self.tables.conversation(conversation) is None:

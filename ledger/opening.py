@@ -36,7 +36,7 @@ def open_ledger(
     """
 
     async def make() -> Ledger:
-        store = await open_store(log or url, create=create, durability=durability)
+        store = await open_store(url if log is None else log, create=create, durability=durability)
         database: Database | None = None
         try:
             database = await _database(store)

@@ -83,7 +83,9 @@ class Reader:
         if position.orphans:
             path = await self.tables.scattered_path(conversation, selections)
             ids = [message.id for message in path]
-            path = path[: ids.index(end.id)] if end is not None and end.id in ids else path
+            if end is not None and end.id not in ids:  # of another branch: what is ahead of it
+                return [] if end.parent_id is None else await self.tables.path(conversation, end.parent_id, limit)
+            path = path if end is None else path[: ids.index(end.id)]
             return path[max(0, len(path) - limit) :] if limit is not None else path
         leaf = await self.tables.leaf(conversation, selections) if selections else position.leaf
         leaf = leaf if end is None else end.parent_id

@@ -50,6 +50,9 @@ _IS_SUPERSEDED: Final = """r.status = 'committed' AND EXISTS (
   WHERE f.conversation = r.conversation AND f.id = r.first AND s.is_committed = 1 AND s.started > f.started)"""
 
 
+_TOLD: Final = ("messages", "runs", "events", "at", "is_done")  # of an erasure
+
+
 class Position(NamedTuple):
     """How far the ledger holds a conversation; all zero for one it does not know.
 
@@ -274,5 +277,5 @@ def _read_conversation(row: Sequence[Any]) -> ConversationInfo:
         bool(archived),
         None if title is None else decode(title),
         split(metadata) if metadata else {},
-        None if erased is None else msgspec.json.decode(erased),
+        None if erased is None else {name: said for name, said in msgspec.json.decode(erased).items() if name in _TOLD},
     )

@@ -63,8 +63,12 @@ async def compact(
 async def save_snapshot(projector: Projector[Any], store: EventStore, snapshots: SnapshotStore, stream_id: str) -> None:
     """Loads the state and keeps it; what is found again is proven to be readable."""
     state, last_seq = await load(projector, store, snapshots, stream_id)
-    if last_seq > (await store.bounds(stream_id)).origin:
-        await keep(projector, snapshots, stream_id, state, last_seq)
+    try:
+        if last_seq > (await store.bounds(stream_id)).origin:
+            await keep(projector, snapshots, stream_id, state, last_seq)
+    except ValueError:
+        if last_seq > (await store.bounds(stream_id)).origin:  # or the stream was deleted meanwhile: nothing to keep
+            raise
 
 
 async def keep(projector: Projector[S], snapshots: SnapshotStore, stream_id: str, state: S, last_seq: int) -> None:

@@ -34,7 +34,7 @@ def decode(data: bytes | str, kind: Callable[..., T] | Any = Any) -> Any:
     try:
         _check_utf8(data)
         return msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeEncodeError):  # a lone surrogate as it is, for one
         pass
     except UnicodeDecodeError as error:
         raise InvalidJson(f"it is no UTF-8 text ({error.reason} at byte {error.start})") from error

@@ -7,6 +7,8 @@ import re
 import subprocess
 from typing import TYPE_CHECKING, Any, Final
 
+from ledger import open_ledger
+from ledger.verification import verify
 from projector import Projector, transcript
 from tests.talk import finished, new, said, started
 
@@ -14,13 +16,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ledger import Ledger
-    from stream import Event
+    from stream import Event, Opening
 
 KINDS: Final = {
     "answer", "approval", "archive", "arguments", "call", "citation", "error", "event", "label", "mark", "media", "name",
     "note", "opaque", "parts", "question", "reason", "record", "reference", "redacted", "replacement", "secret", "signature",
     "thought", "title", "tool", "torn", "unknown", "usage", "value",
 }  # fmt: skip
+PLACES: Final = ("one file", "two files")
 PATTERN: Final = re.compile(rb"needle-([a-z]+)-of-([0-9a-z]+)\.")
 diary: Final = Projector(
     "diary", 1, "", lambda state, event: state + _remember(event), lambda state: state.encode(), lambda data: data.decode()
@@ -37,22 +40,40 @@ def media_of(conversation: str) -> bytes:
     return b"\0" + needle(conversation, "media").encode() * 400
 
 
+def open_at(folder: Path | str, place: str = "one file") -> Opening[Ledger]:
+    log = f"{folder}/log.db" if place == "two files" else None
+    return open_ledger(f"{folder}/ledger.db", log=log, projectors=PROJECTORS, durability="normal")
+
+
+async def wrong(ledger: Ledger, conversation: str | None = None) -> list[Any]:
+    return [finding async for finding in verify(ledger, conversation) if not finding.is_note]
+
+
+async def texts(ledger: Ledger, conversation: str = "c") -> list[str]:
+    return [message.text for message in await ledger.transcript(conversation)]
+
+
+async def say(ledger: Ledger, text: str, conversation: str = "c", **options: Any) -> str:
+    async with ledger.run(conversation, **options) as run:
+        return await run.message("user", text)
+
+
 async def fill(ledger: Ledger, conversation: str, *, turns: int = 2, deltas: int = 3) -> None:
-    """Messages of all kinds, three runs that do not end well, one of them open still."""
+    """Messages of all kinds, in runs of which one fails and one is left open."""
     ids = [await take_turn(ledger, conversation, turn, deltas) for turn in range(turns)]
-    say = {kind: needle(conversation, kind) for kind in KINDS}
-    await ledger.describe(conversation, title=say["title"], metadata={say["name"]: say["value"]}, labels=[say["label"]])
+    words = {kind: needle(conversation, kind) for kind in KINDS}
+    await ledger.describe(conversation, title=words["title"], metadata={words["name"]: words["value"]}, labels=[words["label"]])
     await ledger.describe(conversation, archived=conversation.endswith("9"))
     await ledger.add_media(conversation, media_of(conversation), "image/png")
-    await ledger.annotate(conversation, ids[0], {say["mark"]: say["note"]})
-    await ledger.redact(conversation, ids[-1], reason=say["reason"])
-    await ledger.record(conversation, [*tool_call(say, ids[0]), new("archive.made", where=say["archive"])])
+    await ledger.annotate(conversation, ids[0], {words["mark"]: words["note"]})
+    await ledger.redact(conversation, ids[-1], reason=words["reason"])
+    await ledger.record(conversation, [*tool_call(words, ids[0]), new("archive.made", where=words["archive"])])
     run = await ledger.begin_run(conversation, run_id="torn", parent=ids[0])
-    await run.text(say["torn"])
-    await run.finish("failed", error={"type": "Error", "message": say["error"]})
+    await run.text(words["torn"])
+    await run.finish("failed", error={"type": "Error", "message": words["error"]})
     await ledger.select(conversation, ids[0])
     open_run = await ledger.begin_run(conversation, run_id="open", parent=None)
-    await open_run.text(say["secret"])
+    await open_run.text(words["secret"])
     await open_run.close()
 
 

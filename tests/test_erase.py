@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
-import time
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ledger import (
     Ledger,
-    LedgerError,
     RunExists,
     RunLost,
     UnknownConversation,
@@ -22,40 +20,33 @@ from ledger import (
     erasure,
     open_ledger,
 )
-from ledger.verification import verify
-from stream import StoreFull, StreamError
+from stream import NewEvent, StoreBusy, StoreFull
 from stream.sqlite import SqliteStore
 from stream.sqlite.vacuum import vacuum
-from tests.faults.children import Child, Parent, together
-from tests.needles import KINDS, PROJECTORS, everything, fill, found, media_id_of, media_of, needle
+from tests.faults.children import Child, Parent
+from tests.needles import (
+    KINDS,
+    PLACES,
+    PROJECTORS,
+    everything,
+    fill,
+    found,
+    media_id_of,
+    media_of,
+    needle,
+    open_at,
+    say,
+    texts,
+    wrong,
+)
 from tests.talk import finished, new, said, started
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from stream import Opening
     from stream.sqlite import Database
 
 pytestmark = pytest.mark.anyio
-PLACES: Final = ("one file", "two files")
-
-
-def open_at(folder: Path | str, place: str = "one file") -> Opening[Ledger]:
-    log = f"{folder}/log.db" if place == "two files" else None
-    return open_ledger(f"{folder}/ledger.db", log=log, projectors=PROJECTORS, durability="normal")
-
-
-async def wrong(ledger: Ledger) -> list[Any]:
-    return [finding async for finding in verify(ledger) if not finding.is_note]
-
-
-async def texts(ledger: Ledger, conversation: str = "c") -> list[str]:
-    return [message.text for message in await ledger.transcript(conversation)]
-
-
-async def say(ledger: Ledger, text: str, conversation: str = "c", **options: Any) -> str:
-    async with ledger.run(conversation, **options) as run:
-        return await run.message("user", text)
 
 
 async def count_chunks(ledger: Ledger) -> int:
@@ -245,6 +236,23 @@ async def test_an_erase_without_room_to_write_the_file_anew_says_so_and_is_prove
         assert found(tmp_path, "c") == set()
 
 
+async def test_an_erase_whose_sweep_has_stopped_is_not_proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_at(tmp_path) as ledger:
+        await fill(ledger, "c")
+        assert isinstance(ledger.store, SqliteStore)
+        with monkeypatch.context() as patched:
+            patched.setattr(ledger.store._sweeper, "_sweep_slice", busy)
+            told = await ledger.erase("c")
+        assert (told.is_proven, found(tmp_path, "c") != set()) == (False, True)
+        assert "swept" in (told.why or "")
+        assert (await ledger.erase("c")).is_proven
+        assert found(tmp_path, "c") == set()
+
+
+async def busy(*_: object) -> bool:
+    raise StoreBusy("held by another process")
+
+
 async def interleave(ledger: Ledger, seed: int) -> None:
     """Turns of three conversations side by side on the same pages, of sizes that make SQLite move rows between them."""
     sizes = random.Random(seed)
@@ -312,74 +320,29 @@ async def test_what_is_recorded_while_the_tombstone_is_set_belongs_to_the_new_li
         assert await wrong(ledger) == []
 
 
-async def erase_all(_: Parent, folder: str, place: str, conversations: list[str]) -> list[Any]:
-    async with open_at(folder, place) as ledger:
-        return [await ledger.erase(conversation) for conversation in conversations]
+async def test_a_conversation_whose_log_is_damaged_can_be_erased(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    async with open_ledger(str(path)) as ledger:
+        async with ledger.run("c") as run:
+            await run.message("user", "needle")
+        await ledger.begin_run("c", run_id="open")
+        await ledger.store.append("other", [NewEvent("t", b"{}")])
+        damage = "UPDATE appends SET crc = crc + 1 WHERE stream = (SELECT id FROM streams WHERE name = 'c')"
+        with closing(sqlite3.connect(path)) as raw:
+            raw.execute("DROP TRIGGER events_never_change")
+            raw.execute(damage)
+            raw.commit()
+        ledger.forget("c")
+        done = await ledger.erase("c")
+        assert (done.is_proven, done.messages) == (True, 1)
+        assert await ledger.transcript("c") == []
+    assert b"needle" not in path.read_bytes()
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_processes_that_erase_at_once_tell_the_same_and_do_it_once(tmp_path: Path, place: str) -> None:
-    conversations = [f"c{number}" for number in range(2)]
-    async with open_at(tmp_path, place) as ledger:
-        for conversation in (*conversations, "other"):
-            await fill(ledger, conversation)
-        kept = await everything(ledger, "other")
-    told = await asyncio.to_thread(together, erase_all, [(str(tmp_path), place, conversations)] * 3)
-    assert {(each.messages, each.runs) for of_one in told for each in of_one} == {(8, 5)}
-    async with open_at(tmp_path, place) as ledger:
-        assert await everything(ledger, "other") == kept
-        for conversation in conversations:
-            assert await texts(ledger, conversation) == []
-            await say(ledger, "again", conversation)
-            assert await texts(ledger, conversation) == ["again"]
-            assert found(tmp_path, conversation) == set()
-        assert await wrong(ledger) == []
-
-
-async def talk_on(parent: Parent, folder: str, place: str, runs: int) -> dict[str, Any]:
-    """Begins, forks and ends runs, here and in another conversation; when each began and ended, and what was refused."""
-    ended: dict[str, tuple[float, float]] = {}
-    refused: list[str] = []
-    last = None
-    async with open_at(folder, place) as ledger:
-        parent.say("begun")
-        for number in range(runs):
-            began = time.monotonic()
-            try:
-                last = await say(ledger, f"text {number}", parent=None if last is None or number % 3 == 0 else last)
-                ended[f"text {number}"] = (began, time.monotonic())
-            except (LedgerError, StreamError) as error:
-                refused.append(type(error).__name__)
-                last = None
-            await say(ledger, f"text {number}", "other")
-    return {"ended": ended, "refused": refused}
-
-
-@pytest.mark.parametrize("place", PLACES)
-async def test_runs_that_begin_and_fork_beside_an_erase_are_refused_or_belong_to_the_new_life(
-    tmp_path: Path, place: str
-) -> None:
-    runs, erased = 60, (0.0, 0.0)
-    async with open_at(tmp_path, place) as ledger:
-        await fill(ledger, "c")
-        child = Child(talk_on, str(tmp_path), place, runs)
-        try:
-            child.say("go")
-            assert await asyncio.to_thread(child.hear) == "begun"
-            for number in range(6):
-                await asyncio.sleep(number % 3 * 0.05)  # so that some runs come to an end between two of them
-                began = time.monotonic()
-                await ledger.erase("c")
-                erased = (began, time.monotonic())
-            told = await asyncio.to_thread(child.result)
-        finally:
-            child.end()
-        there = {message.text for message in await ledger.transcript("c", branch="all")}
-        ended = told["ended"]
-        print(f"{len(ended)} runs ended, refused: {told['refused']}, there: {len(there)}")
-        assert there >= {text for text, (begun, _) in ended.items() if begun > erased[1]}
-        assert there <= {text for text, (_, done) in ended.items() if done > erased[0]}
-        assert set(told["refused"]) <= {"RunLost", "UnknownMessage"}
-        assert await texts(ledger, "other") == [f"text {number}" for number in range(runs)]
-        assert await wrong(ledger) == []
-        assert found(tmp_path, "c") == set()
+async def test_pages_ahead_of_a_message_off_the_path_are_its_own_branch_also_where_roots_are_lost() -> None:
+    async with open_ledger("memory:") as ledger:
+        for run_id, parent in (("p", None), ("a", "p.1"), ("a2", "a.1"), ("b", "p.1"), ("lost", "nowhere")):
+            await ledger.record("c", [started(run_id, parent), *said(run_id, f"{run_id}.1", run_id), finished(run_id)])
+        assert [message.id for message in await ledger.transcript("c")] == ["p.1", "b.1", "lost.1"]
+        assert [message.id for message in await ledger.transcript("c", before="a2.1")] == ["p.1", "a.1"]
+        assert [message.id for message in await ledger.transcript("c", before="lost.1")] == ["p.1", "b.1"]

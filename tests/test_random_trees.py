@@ -202,46 +202,45 @@ def test_runs_with_odd_parents_that_end_in_any_order_are_where_the_log_puts_them
     shared.runner.run(look(next(shared.names)))
 
 
-def whole(run_id: str, parent: str | None) -> list[NewEvent]:
+def whole(run_id: str, parent: str | None, outcome: str = "completed") -> list[NewEvent]:
     """A run with one message."""
-    return [started(run_id, parent), *said(run_id, f"{run_id}.0", "text"), finished(run_id)]
+    return [started(run_id, parent), *said(run_id, f"{run_id}.0", "text"), finished(run_id, outcome)]
 
 
 def selected(message_id: str) -> NewEvent:
     return new("branch.selected", message_id=message_id)
 
 
+CHOSEN: Final = {
+    "an only child, before a run beside it failed, too": (
+        [*whole("p", None), *whole("a", "p.0", "failed"), selected("a.0"), *whole("b", "p.0", "failed")],
+        ["p.0", "a.0"],
+    ),
+    "before the run that brings its parent went on beside it": (
+        [
+            *whole("x", "late.0"), started("late", None), selected("x.0"),
+            *said("late", "late.0", "text"), *said("late", "late.1", "text"), finished("late"),
+        ],
+        ["late.0", "x.0"],
+    ),
+    "without a parent, before a sibling came that has none either": (
+        [*whole("x", "never"), started("late", "never"), selected("x.0"), *said("late", "late.0", "text"), finished("late")],
+        ["x.0"],
+    ),
+    "before the way to it came": (
+        [
+            *whole("p", None), started("late", "p.0"), started("sib", "p.0"), *whole("x", "late.0"), selected("x.0"),
+            *said("late", "late.0", "text"), finished("late"), *said("sib", "sib.0", "text"), finished("sib"),
+        ],
+        ["p.0", "late.0", "x.0"],
+    ),
+}  # fmt: skip
+
+
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("log", "path"),
-    [
-        pytest.param(
-            [
-                *whole("x", "late.0"), started("late", None), selected("x.0"),
-                *said("late", "late.0", "text"), *said("late", "late.1", "text"), finished("late"),
-            ],
-            ["late.0", "x.0"],
-            id="the run that brings its parent goes on beside it",
-        ),
-        pytest.param(
-            [
-                *whole("x", "never"), started("late", "never"), selected("x.0"),
-                *said("late", "late.0", "text"), finished("late"),
-            ],
-            ["x.0"],
-            id="a sibling without a parent comes beside it",
-        ),
-        pytest.param(
-            [
-                *whole("p", None), started("late", "p.0"), started("sib", "p.0"), *whole("x", "late.0"), selected("x.0"),
-                *said("late", "late.0", "text"), finished("late"), *said("sib", "sib.0", "text"), finished("sib"),
-            ],
-            ["p.0", "late.0", "x.0"],
-            id="the way to it comes later",
-        ),
-    ],
-)  # fmt: skip
-async def test_a_message_that_was_chosen_before_its_parent_came_stays_chosen(log: list[NewEvent], path: list[str]) -> None:
+@pytest.mark.parametrize("case", CHOSEN)
+async def test_a_message_stays_chosen_that_was_chosen(case: str) -> None:
+    log, path = CHOSEN[case]
     async with open_ledger("memory:") as ledger:
         for event in log:
             await ledger.record("c", [event])

@@ -1,20 +1,20 @@
-"""The commands that look after a database as a whole: check it, count it, copy it, make it small."""
+"""The commands that look after a database as a whole: count it, copy it, make it small."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 import msgspec
 import typer
 
-from ledger.admin.output import make_console, make_table, print_json
-from ledger.admin.shell import AsJson, Found, with_ledger
+from ledger.admin.output import make_console, make_table, print_json, progress
+from ledger.admin.shell import AsJson, with_ledger
 from ledger.backup import file_of
 from ledger.backup import restore as restore_ledger
 from ledger.errors import UnknownConversation
-from ledger.verification import verify as verify_ledger
 from stream.limits import check_id
 from stream.sqlite.statistics import stream_statistics
 from stream.sqlite.vacuum import vacuum as vacuum_store
@@ -23,28 +23,6 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
 
 Only = Annotated[str | None, typer.Argument(help="Only this conversation.", metavar="[CONVERSATION]")]
-
-
-def verify(context: typer.Context, conversation: Only = None, *, as_json: AsJson = False) -> None:
-    """Check the file, and log, snapshots and transcript against each other."""
-    if conversation is not None:
-        check_id("conversation id", conversation)
-
-    async def job(ledger: Ledger) -> None:
-        if conversation is not None:
-            await _require(ledger, conversation)
-        found = [finding async for finding in verify_ledger(ledger, conversation)]
-        if as_json:
-            print_json([finding._asdict() for finding in found])
-        elif found:
-            rows = [("note" if f.is_note else "wrong", f.conversation, f.kind, f.what, f.mend) for f in found]
-            make_console().print(make_table("Findings", ("", "conversation", "kind", "what", "mended by"), rows))
-        else:
-            make_console().print("everything is as it should be")
-        if any(not finding.is_note for finding in found):
-            raise Found
-
-    with_ledger(context, job)
 
 
 def stats(
@@ -78,13 +56,17 @@ def stats(
 def backup(
     context: typer.Context,
     target: Annotated[str, typer.Argument(help="The file to make; it must not exist.")],
+    log_target: Annotated[str | None, typer.Option(help="The copy of a log that lies elsewhere.", metavar="FILE")] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
     """Copy the database to a new file, while it is in use."""
+    if context.obj.log is not None and log_target is None:
+        raise ValueError(f"{context.obj.log}: the log has a file of its own: name the copy of it with --log-target")
 
     async def job(ledger: Ledger) -> None:
-        size_bytes = await ledger.backup(target)
+        with progress(f"copying to {target}"):
+            size_bytes = await ledger.backup(target, log_target=log_target)
         if as_json:
             print_json({"backup": target, "bytes": size_bytes, "incarnation": ledger.store.incarnation})
             return
@@ -96,16 +78,23 @@ def backup(
 def restore(
     context: typer.Context,
     backup: Annotated[str, typer.Argument(help="A file that `tailfold backup` made; it stays as it is.")],
+    log_backup: Annotated[
+        str | None, typer.Option(help="The copy of its log, to be restored at --log.", metavar="FILE")
+    ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
     """Make the database of --data, which must not exist, out of a backup."""
-    incarnation = anyio.run(restore_ledger, backup, context.obj.data)
+    data, log = context.obj
+    if (log is None) != (log_backup is None):
+        raise ValueError("a log in a file of its own is restored from --log-backup to the place of --log: name both, or none")
+    with progress(f"restoring {data}"):
+        incarnation = anyio.run(partial(restore_ledger, backup, data, log_backup=log_backup, log=log))
     if as_json:
-        print_json({"data": context.obj.data, "incarnation": incarnation})
+        print_json({"data": data, "incarnation": incarnation})
         return
     make_console().print(
-        f"{context.obj.data}: restored from {backup}; a new life, {incarnation}: clients begin again from a snapshot",
+        f"{data}: restored from {backup}; a new life, {incarnation}: clients begin again from a snapshot",
         markup=False,
         soft_wrap=True,
     )
@@ -115,18 +104,14 @@ def vacuum(context: typer.Context, *, as_json: AsJson = False) -> None:
     """Sweep what is truncated and give its room back to the disk."""
 
     async def job(ledger: Ledger) -> None:
-        done = await vacuum_store(file_of(ledger))
+        with progress("sweeping and packing"):
+            done = await vacuum_store(file_of(ledger))
         if as_json:
             print_json(done._asdict())
             return
         make_console().print(f"{done.before_bytes:,} bytes before, {done.after_bytes:,} after")
 
     with_ledger(context, job)
-
-
-async def _require(ledger: Ledger, conversation: str) -> None:
-    if not (await ledger.store.bounds(conversation)).head:
-        raise UnknownConversation(conversation)
 
 
 def _shown(name: str, value: Any) -> str:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import base64
 import sys
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from projector.json import InvalidJson, dump, split
+from projector.json import InvalidJson, dump, plain, split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
+    from ledger.records import ConversationInfo
     from projector import Message
     from stream import Event
 
 _PIPE_COLUMNS = 240
-_NEVER_FOLDED = ("run", "status", "messages", "from", "to")  # what a person copies, or reads at a glance
+_NEVER_FOLDED = ("run", "status", "messages", "from", "to", "runs", "last active")  # what is copied, or read at a glance
 _ROLE_STYLE = {"user": "bold cyan", "assistant": "bold green", "tool": "bold yellow", "system": "bold magenta"}
 
 
@@ -36,6 +41,25 @@ def print_json(value: Any) -> None:
     """One JSON value on one line, all ASCII, so that any reader gets it as it is."""
     sys.stdout.write(dump(value) + "\n")
     sys.stdout.flush()
+
+
+@contextmanager
+def progress(what: str, total: int | None = None, *, is_shown: bool = True) -> Iterator[Callable[[int], None]]:
+    """Shows on standard error how far long work has come, if that is a terminal; gives what to call with each step."""
+    if not (is_shown and sys.stderr.isatty()):
+        yield lambda _: None
+        return
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bars = Progress(
+        *(column for column in columns if total is not None or not isinstance(column, MofNCompleteColumn)),
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=False,  # what is printed for programs goes where it always goes
+        redirect_stderr=False,
+    )
+    with bars:
+        task = bars.add_task(printable(what), total=total)
+        yield lambda steps: bars.advance(task, steps)
 
 
 def printable(text: str) -> str:
@@ -81,3 +105,17 @@ def event_record(event: Event) -> dict[str, Any]:
         return record | {"data": event.data.decode()}
     except InvalidJson:
         return record | {"data_base64": base64.b64encode(event.data).decode()}
+
+
+def conversation_record(info: ConversationInfo) -> dict[str, Any]:
+    """A conversation for `--json`, its metadata as plain values."""
+    record: dict[str, Any] = msgspec.to_builtins(info)
+    return record | {"labels": info.labels, "metadata": {name: plain(text) for name, text in info.metadata.items()}}
+
+
+def moment(at_ms: int) -> str:
+    """A time as a person reads it."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(" ", "seconds").removesuffix("+00:00")
+    except (OverflowError, ValueError, OSError):  # an import may say anything
+        return f"{at_ms} ms"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import anyio
 import typer
 
+from ledger.errors import UnknownConversation, UnknownRun
 from ledger.opening import open_ledger
+from stream.limits import MAX_RUN_ID_BYTES, check_id
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -16,6 +20,11 @@ if TYPE_CHECKING:
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Conversation = Annotated[str, typer.Argument(help="The conversation's id.")]
+OneOrAll = Annotated[str | None, typer.Argument(help="The conversation's id, or --all.", metavar="[CONVERSATION]")]
+All = Annotated[bool, typer.Option("--all", help="Every conversation.")]
+Format = Annotated[str, typer.Option("--format", help="The format of the file: tailfold.")]
+RunId = Annotated[str, typer.Argument(help="The run's id.")]
+Home = Annotated[str | None, typer.Option("--conversation", help="Its conversation, where several have such a run.")]
 
 
 class Found(Exception):
@@ -26,13 +35,61 @@ class Settings(NamedTuple):
     """What the options before the command say."""
 
     data: str
+    log: str | None
 
 
-def with_ledger(context: typer.Context, job: Callable[[Ledger], Awaitable[Any]], *, create: bool = False) -> None:
+def with_ledger(
+    context: typer.Context,
+    job: Callable[[Ledger], Awaitable[Any]],
+    *,
+    create: bool = False,
+    take_over_log: bool = False,
+) -> None:
     """Runs `job(ledger)` on the database of `--data`, which must exist unless `create` is given."""
+    settings: Settings = context.obj
 
     async def main() -> None:
-        async with open_ledger(context.obj.data, create=create) as ledger:
+        async with open_ledger(settings.data, log=settings.log, create=create, take_over_log=take_over_log) as ledger:
             await job(ledger)
 
-    anyio.run(main)
+    try:
+        anyio.run(main)
+    except BrokenPipeError:  # whoever read has seen enough; what is still buffered must not fail again at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+async def require(ledger: Ledger, conversation: str) -> None:
+    """Raises `UnknownConversation` for one whose log has no event."""
+    if not (await ledger.store.bounds(check_id("conversation id", conversation))).head:
+        raise UnknownConversation(conversation)
+
+
+async def home_of(ledger: Ledger, run_id: str, conversation: str | None) -> str:
+    """The conversation of a run: the one that was named, or the only one that has such a run. Raises `UnknownRun`."""
+    check_id("run id", run_id, max_bytes=MAX_RUN_ID_BYTES)
+    if conversation is not None:
+        return check_id("conversation id", conversation)
+    try:
+        return await ledger.find_run(run_id)
+    except UnknownRun:
+        homes = await ledger.tables.homes(run_id)
+        if len(homes) < 2:
+            raise
+        named = ", ".join(repr(home) for home in homes[:3]) + (" …" if len(homes) > 3 else "")
+        raise ValueError(f"{len(homes)} conversations have a run {run_id!r}: name one with --conversation ({named})") from None
+
+
+def check_one_or_all(conversation: str | None, *, is_all: bool) -> None:
+    """Raises `ValueError` unless one conversation is named, or all of them."""
+    if is_all == (conversation is not None):
+        raise ValueError(
+            "name a conversation, or all of them with --all" if not is_all else "name a conversation or --all, not both"
+        )
+
+
+def check_text(what: str, text: str | None) -> None:
+    """Raises `ValueError` for bytes of the command line that are no UTF-8."""
+    try:
+        (text or "").encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{what} {str(text)[:40]!r} is no UTF-8 text") from error

@@ -10,32 +10,23 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
 import pytest
 
 from ledger import Ledger, LedgerError, RunExists, catchup, erasure, open_ledger
-from ledger.verification import verify
 from projector import Block
 from stream import NewEvent
 from stream.sqlite import Database, SqliteStore
 from tests.faults.dying import Deadly, die_everywhere, kill_everywhere
 from tests.faults.sizes import FULL
-from tests.needles import PROJECTORS, everything, fill, found, media_id_of, media_of, needle
+from tests.needles import PROJECTORS, everything, fill, found, media_id_of, media_of, needle, open_at, say, wrong
 from tests.talk import finished, said, started
-
-if TYPE_CHECKING:
-    from stream import Opening
 
 pytestmark = pytest.mark.anyio
 RECORDED: Final = [started("raw"), *said("raw", "raw.1", "recorded"), finished("raw")]
 Tell = Callable[[str], None]
-
-
-def open_at(folder: Path | str, place: str) -> Opening[Ledger]:
-    log = f"{folder}/log.db" if place == "two files" else None
-    return open_ledger(f"{folder}/ledger.db", log=log, projectors=PROJECTORS, durability="normal")
 
 
 class Before(NamedTuple):
@@ -58,11 +49,6 @@ class Scene(NamedTuple):
 
 async def texts(ledger: Ledger, run_id: str) -> list[str]:
     return [message.text for message in await ledger.transcript("c", branch="all") if message.run_id == run_id]
-
-
-async def say(ledger: Ledger, text: str) -> None:
-    async with ledger.run("c") as run:
-        await run.message("user", text)
 
 
 async def prepare_nothing(_: Ledger) -> None:
@@ -286,9 +272,9 @@ async def check(folder: Path, scene: Scene, place: str, before: Before, other: l
     told = frozenset((folder / "told").read_text(encoding="utf-8").splitlines())
     (folder / "told").unlink()
     async with open_at(folder, place) as ledger:
-        assert [finding async for finding in verify(ledger) if not finding.is_note] == []
+        assert await wrong(ledger) == []
         await scene.check(ledger, before._replace(told=told, folder=folder))
-        assert [finding async for finding in verify(ledger, "c") if not finding.is_note] == []
+        assert await wrong(ledger, "c") == []
         assert await everything(ledger, "other") == other
 
 

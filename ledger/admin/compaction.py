@@ -1,0 +1,118 @@
+"""The commands that let the log go and keep what stands in for it: `compact`, `snapshot`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from ledger.admin.output import make_console, make_table, print_json, progress
+from ledger.admin.shell import All, AsJson, Conversation, Found, OneOrAll, check_one_or_all, require, with_ledger
+from ledger.errors import LedgerError
+from projector import open_runs
+from stream import StreamError
+from stream.limits import MAX_INTEGER, check_id
+
+if TYPE_CHECKING:
+    from ledger.ledger import Ledger
+    from projector import Compaction
+
+_NUMBERS: Final = ("floor_before", "floor", "head", "binds")
+
+
+def compact(
+    context: typer.Context,
+    conversation: OneOrAll = None,
+    is_all: All = False,  # noqa: FBT002 - a flag
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,  # noqa: FBT002 - a flag
+    replay_window: Annotated[int, typer.Option(help="Keep the last N events for clients.", min=0)] = 0,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Let the log go as far as the ledger holds it; the transcript stays."""
+    check_one_or_all(conversation, is_all=is_all)
+
+    async def compact_one(ledger: Ledger) -> None:
+        assert conversation is not None
+        done = await ledger.compact(conversation, replay_window=replay_window, dry_run=dry_run)
+        if as_json:
+            print_json({"conversation": conversation, "dry_run": dry_run} | done._asdict())
+            return
+        make_console().print(_told(done, dry_run=dry_run), markup=False, soft_wrap=True)
+
+    async def compact_all(ledger: Ledger) -> None:
+        names = [info.stream_id async for info in ledger.store.streams()]
+        records: list[dict[str, Any]] = []
+        with progress("compacting", len(names), is_shown=as_json) as advance:
+            for name in names:
+                record: dict[str, Any] = {"conversation": name, "dry_run": dry_run} | dict.fromkeys((*_NUMBERS, "error"))
+                told = ""
+                try:
+                    done = await ledger.compact(name, replay_window=replay_window, dry_run=dry_run)
+                    record |= done._asdict()
+                    told = _told(done, dry_run=dry_run)
+                except (StreamError, LedgerError) as error:  # one bad conversation does not bar the others
+                    record["error"] = told = str(error)
+                records.append(record)
+                if not as_json:
+                    make_console().print(f"{name}: {told}", markup=False, soft_wrap=True)
+                advance(1)
+        if as_json:
+            print_json(records)
+        if any(record["error"] is not None for record in records):
+            raise Found
+
+    with_ledger(context, compact_all if is_all else compact_one)
+
+
+def snapshot(
+    context: typer.Context,
+    conversation: Conversation,
+    save: Annotated[bool, typer.Option("--save", help="Save one of the open runs, and read it back.")] = False,  # noqa: FBT002 - a flag
+    delete: Annotated[
+        str | None, typer.Option(help="Drop all of a projector that is no longer used.", metavar="PROJECTOR")
+    ] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List the snapshots of a conversation: what stands in for the part of the log that is gone."""
+    if delete is not None:
+        check_id("projector name", delete)
+    if delete == open_runs.name:
+        raise ValueError(f"{delete!r} is in use: only a projector that is no longer used is dropped")
+
+    async def job(ledger: Ledger) -> None:
+        await require(ledger, conversation)
+        snapshots = ledger.store.snapshots
+        if delete is not None:
+            there = {info.projector for info in await snapshots.list(conversation)}
+            if delete not in there:
+                named = ", ".join(sorted(there)) or "none at all"
+                raise ValueError(f"conversation {conversation!r} has no snapshot of {delete!r}: it has {named}")
+            await snapshots.delete(conversation, delete)
+        if save:
+            await ledger.compact(conversation, replay_window=MAX_INTEGER)  # no event goes, snapshots are saved and read back
+        found = await snapshots.list(conversation)
+        bounds = await ledger.store.bounds(conversation)
+        if as_json:
+            numbers = {"conversation": conversation, "floor": bounds.floor, "origin": bounds.origin, "head": bounds.head}
+            listed = [{"projector": info.projector, "last_seq": info.last_seq, "readable": info.readable} for info in found]
+            print_json(numbers | {"snapshots": listed})
+        else:
+            rows = [(info.projector, info.last_seq, "yes" if info.readable else "no") for info in found]
+            console = make_console()
+            console.print(make_table("Snapshots", ("projector", "after event", "readable"), rows))
+            held = "no event" if bounds.floor == bounds.head else f"events {bounds.floor + 1} to {bounds.head}"
+            console.print(f"the log holds {held}")
+        if not all(info.readable for info in found):
+            raise Found
+
+    with_ledger(context, job)
+
+
+def _told(done: Compaction, *, dry_run: bool) -> str:
+    verb = "would go" if dry_run else "went"
+    why = f", bound by {done.binds}" if done.binds else ""
+    if done.floor < done.head:
+        return f"{done.floor - done.floor_before} events {verb}: the log keeps {done.floor + 1} to {done.head}{why}"
+    return f"{done.floor - done.floor_before} events {verb}: the log keeps none, its numbers go on at {done.head + 1}"

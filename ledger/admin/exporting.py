@@ -1,0 +1,139 @@
+"""The command `export`: conversations as Tailfold JSONL."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+import typer
+
+from ledger.admin.jsonl import TAILFOLD, check_format, event_line, header_line, media_line
+from ledger.admin.output import make_console, print_json, progress
+from ledger.admin.shell import All, AsJson, Format, Found, OneOrAll, check_one_or_all, require, with_ledger
+from ledger.errors import UnknownMedia
+from projector.events import MediaAdded, read_body
+from stream.sqlite.placing import place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ledger.ledger import Ledger
+    from stream import Event
+
+Output = Annotated[Path | None, typer.Option(help="The file to make; gzipped where its name ends in .gz.")]
+_PAGE_EVENTS: Final = 1000
+_ONLY_OWNER: Final = 0o600  # what was said is nobody else's
+
+
+class Exported(msgspec.Struct, frozen=True):
+    """Events `floor + 1` to `head` of a conversation; `missing_media` were added once and are no longer there."""
+
+    conversation: str
+    floor: int
+    origin: int
+    head: int
+    events: int
+    media: int
+    missing_media: list[str]
+    is_whole: bool
+
+
+def export(
+    context: typer.Context,
+    conversation: OneOrAll = None,
+    is_all: All = False,  # noqa: FBT002 - a flag
+    output: Output = None,
+    format_name: Format = TAILFOLD,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Write the events of conversations as JSON lines, from which `import` makes the same log again."""
+    check_one_or_all(conversation, is_all=is_all)
+    check_format(format_name)
+
+    async def job(ledger: Ledger) -> None:
+        if conversation is not None:
+            await require(ledger, conversation)
+            names = [conversation]
+        else:
+            names = [info.stream_id async for info in ledger.store.streams()]
+        with _sink(output) as write:
+            done = [await _export_one(ledger, name, write, is_shown=output is not None) for name in names]
+        if output is not None and as_json:
+            print_json({"output": str(output), "conversations": [msgspec.to_builtins(exported) for exported in done]})
+        elif output is not None:
+            events = sum(exported.events for exported in done)
+            make_console().print(f"{output}: {events:,} events of {len(done):,} conversations", markup=False, soft_wrap=True)
+        faults = [fault for exported in done for fault in _faults(exported)]
+        for fault in faults if output is None or not as_json else ():
+            print(fault, file=sys.stderr if output is None else sys.stdout)
+        if faults:
+            raise Found
+
+    with_ledger(context, job)
+
+
+async def _export_one(ledger: Ledger, conversation: str, write: Callable[[str], Any], *, is_shown: bool) -> Exported:
+    media: dict[str, bool] = {}
+    async with ledger.hold(conversation):  # or a compaction could overtake it
+        bounds = await ledger.store.bounds(conversation)
+        write(header_line(conversation, bounds))
+        seq = bounds.floor
+        with progress(f"exporting {conversation}", bounds.head - bounds.floor, is_shown=is_shown) as advance:
+            while seq < bounds.head:
+                events = await ledger.store.read(conversation, after=seq, limit=min(_PAGE_EVENTS, bounds.head - seq))
+                for event in events:
+                    if event.type == MediaAdded.TYPE:
+                        await _export_media(ledger, event, write, media)
+                    write(event_line(event))
+                seq += len(events)
+                advance(len(events))
+    missing = [media_id for media_id, is_there in media.items() if not is_there]
+    is_whole = bounds.floor == bounds.origin and not missing
+    numbers = (bounds.floor, bounds.origin, bounds.head, bounds.head - bounds.floor)
+    return Exported(conversation, *numbers, len(media) - len(missing), missing, is_whole)
+
+
+async def _export_media(ledger: Ledger, event: Event, write: Callable[[str], Any], known: dict[str, bool]) -> None:
+    """Once for each content, ahead of the first event that speaks of it."""
+    try:
+        body = read_body(event.type, event.data)
+    except ValueError:
+        return
+    if isinstance(body, MediaAdded) and body.media_id not in known:
+        try:
+            write(media_line(await ledger.media(body.media_id)))
+            known[body.media_id] = True
+        except UnknownMedia:
+            known[body.media_id] = False
+
+
+def _faults(exported: Exported) -> Iterator[str]:
+    of = f"conversation {exported.conversation!r}"
+    if exported.floor > exported.origin:
+        held = f"{exported.floor + 1} to {exported.head}" if exported.events else "none"
+        yield (
+            f"{of}: events {exported.origin + 1} to {exported.floor} are gone from its log, the export holds {held}: "
+            "`tailfold backup` copies what the ledger keeps of them"
+        )
+    for media_id in exported.missing_media:
+        yield f"{of}: media {media_id} is not in the database, the export holds only its name"
+
+
+@contextmanager
+def _sink(output: Path | None) -> Iterator[Callable[[str], Any]]:
+    """Takes lines; a file is whole or absent, and the same lines make the same bytes."""
+    if output is None:
+        yield lambda line: sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+        return
+    with place(str(output), mode=_ONLY_OWNER) as partial, Path(partial).open("r+b") as file:
+        if output.suffix != ".gz":
+            yield lambda line: file.write(line.encode() + b"\n")
+            return
+        with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0) as packed:
+            yield lambda line: packed.write(line.encode() + b"\n")
