@@ -1,0 +1,10 @@
+"""What providers demand of a history, rule by rule, each with the place of their documentation that says so.
+
+A rule is a function from a payload to the violations it finds. What the documentation leaves open is not a rule.
+"""
+
+from projector.formats.validators.anthropic import validate_anthropic
+from projector.formats.validators.chat import validate_chat
+from projector.formats.validators.responses import validate_responses
+
+__all__ = ["validate_anthropic", "validate_chat", "validate_responses"]

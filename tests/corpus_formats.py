@@ -1,0 +1,192 @@
+"""Which format a recording is of, told by its keys alone, and the readers there are for each.
+
+The classification owes nothing to the code under test: what it calls a known format must be imported, what it calls
+an unknown one must be refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib import import_module
+from importlib.util import find_spec
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from projector import formats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from projector.formats.draft import History
+    from projector.formats.format import StreamFormat
+
+TOLD: Final = ("anthropic", "chat", "responses", "gemini", "bedrock")
+"""Formats whose text deltas are joined by `told_text`."""
+_PACKAGE: Final = "projector.formats"
+STREAMS: Final = {
+    "anthropic": ("anthropic", "AnthropicStream"),
+    "chat": ("chat_stream", "ChatStream"),
+    "responses": ("responses_stream", "ResponsesStream"),
+    "gemini": ("gemini_stream", "GeminiStream"),
+    "bedrock": ("bedrock_stream", "BedrockStream"),
+    "agui": ("agui_stream", "AguiStream"),
+    "ai_sdk": ("ai_sdk_stream", "Stream"),
+}
+"""The module of each adapter, or how its modules begin, and its class, or how that ends."""
+HISTORIES: Final = {
+    "anthropic": "anthropic_messages",
+    "chat": "chat",
+    "responses": "responses",
+    "gemini": "gemini_messages",
+    "bedrock": "bedrock_messages",
+    "claude": "claude_code",
+    "pi": "pi",
+    "trees": "trees",
+    "swe-agent": "swe_agent",
+    "tau-bench": "tau_bench",
+}
+
+
+class Foreign(NamedTuple):
+    """A format that nobody reads: what it is, and the reader that must refuse it."""
+
+    what: str
+    reader: str
+
+
+_INTERACTIONS: Final = Foreign("Google's Interactions", "gemini")
+_AI_SDK: Final = ("start", "start-step", "text-start", "reasoning-start", "tool-input-start", "finish", "error")
+_ANTHROPIC: Final = ("message_start", "content_block_start", "ping", "message")
+
+
+def kind_of(value: Any, hint: str = "") -> str | Foreign:
+    """What a first event or a whole response is; `hint` is where it comes from, for errors, which all look alike."""
+    if isinstance(value, list) and value and isinstance(value[0], dict) and "contents" in value[0]:
+        return Foreign("updates of Microsoft's chat client", "agui")
+    if not isinstance(value, dict):
+        return Foreign("no event", "chat")
+    kind, what = str(value.get("type", "")), str(value.get("object", ""))
+    if "event_type" in value or what == "interaction":
+        return _INTERACTIONS
+    if "parent_tool_use_id" in value:
+        return "claude"
+    if what == "response" or kind.startswith("response."):
+        return "responses"
+    if "choices" in value:
+        return "chat"
+    if value.keys() & {"candidates", "promptFeedback"}:
+        return "gemini"
+    if value.keys() & {"messageStart", "contentBlockStart", "contentBlockDelta", "output"}:
+        return "bedrock"
+    if kind in _ANTHROPIC:
+        return "anthropic"
+    if re.fullmatch(r"[A-Z][A-Z_]+", kind):
+        return "agui"
+    if "error" in value:
+        return of_place(hint) or Foreign("an error of nobody known", "chat")
+    return "ai_sdk" if kind in _AI_SDK else Foreign(f"an object with {sorted(value)[:4]}", "chat")
+
+
+def of_place(place: str) -> str | None:
+    """The format that an address or a folder stands for."""
+    for pattern, name in (
+        (r"/invoke$|anthropic", "anthropic"),
+        (r"[gG]enerateContent|google", "gemini"),
+        (r"/converse|amazon-bedrock", "bedrock"),
+        (r"responses", "responses"),
+        (r"chat|azure|mistral|deepseek|xai|alibaba|moonshot", "chat"),
+    ):
+        if re.search(pattern, place):
+            return name
+    return None
+
+
+_ENDPOINTS: Final = (
+    (r"/v1/messages(\?|$)|/invoke$|:(rawPredict|streamRawPredict)", "anthropic"),
+    (r":(stream)?[gG]enerateContent", "gemini"),
+    (r"/converse(-stream)?$", "bedrock"),
+    (r"/responses(\?|$)", "responses"),
+    (r"/chat/completions(\?|$)", "chat"),
+)
+
+
+def of_endpoint(uri: str) -> str | None:
+    """The format of what is sent to an address; None for one that is no conversation (files, tokens, tools, caches)."""
+    return next((name for pattern, name in _ENDPOINTS if re.search(pattern, uri)), None)
+
+
+def told_text(name: str, values: list[Any]) -> str | None:
+    """The text of an answer as its deltas tell it, joined in the order they came; None where they are not all there is."""
+    found: list[Any] = []
+    for value in values:
+        if name == "anthropic":
+            given = value.get("content_block", {}).get("text") or "", value.get("delta", {}).get("text") or ""
+            found += [text for text in given if value.get("type", "").startswith("content_block")]
+        elif name == "chat":
+            first: Any = next((choice for choice in value.get("choices") or [] if choice.get("index", 0) == 0), {})
+            said = first.get("delta", first.get("message", {})).get("content", first.get("text"))
+            if isinstance(said, list):  # Mistral's content in parts
+                return None
+            found.append(said)
+        elif name == "responses":
+            pass  # below: a part that ends says all of its text once more
+        elif name == "gemini":
+            parts = [part for one in (value.get("candidates") or [])[:1] for part in one.get("content", {}).get("parts", [])]
+            found += [part.get("text") for part in parts if not part.get("thought")]
+        elif name == "bedrock":
+            content = value.get("output", {}).get("message", {}).get("content", [])
+            found += [block.get("text") for block in content]
+            found.append(value.get("contentBlockDelta", {}).get("delta", {}).get("text"))
+    return told_by_parts(values) if name == "responses" else "".join(text or "" for text in found)
+
+
+def told_by_parts(values: list[Any]) -> str | None:
+    """The text of a Responses stream: of each part its end, where that came, else its deltas."""
+    parts: dict[tuple[Any, Any], str] = {}
+    for value in values:
+        place = value.get("output_index"), value.get("content_index")
+        if value.get("type") == "response.output_text.delta":
+            parts[place] = parts.get(place, "") + value["delta"]
+        elif value.get("type") == "response.output_text.done":
+            parts[place] = value["text"]
+    return "".join(parts.values()) if parts else None
+
+
+def is_rightly_refused(text: str) -> bool:
+    """Whether an event is no JSON, or an AG-UI event without the id that the protocol asks for."""
+    value = load(text)
+    if not isinstance(value, dict):
+        return True
+    need = {"TEXT_MESSAGE_START": "messageId", "TOOL_CALL_START": "toolCallId"}.get(str(value.get("type")))
+    return need is not None and need not in value
+
+
+def stream_format(name: str) -> Callable[[str, Callable[[], str]], StreamFormat] | None:
+    """The adapter of a stream, None while there is none."""
+    begins, ends = STREAMS[name]
+    for found in iter_modules(formats.__path__):
+        if found.name.startswith(begins):
+            module = import_module(f"{_PACKAGE}.{found.name}")
+            for word, value in vars(module).items():
+                if word.endswith(ends) and isinstance(value, type) and value.__module__ == module.__name__:
+                    made: Callable[[str, Callable[[], str]], StreamFormat] = value
+                    return made
+    return None
+
+
+def history_format(name: str) -> Callable[[str], Iterator[History]] | None:
+    """The reader of histories, None while there is none."""
+    module = HISTORIES[name]
+    if find_spec(f"{_PACKAGE}.{module}") is None:
+        return None
+    read: Callable[[str], Iterator[History]] = import_module(f"{_PACKAGE}.{module}").read
+    return read
+
+
+def load(text: str) -> Any:
+    """JSON, or None for what is none."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
