@@ -68,7 +68,7 @@ def demo(
 def play(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="A recorded stream: one chunk a line, gzipped or not.")],
-    format_name: Annotated[str, typer.Option("--format", help="The provider's format: anthropic.")],
+    format_name: Annotated[str, typer.Option("--format", help="The provider's format: anthropic, chat, gemini or responses.")],
     conversation: Annotated[str, typer.Option(help="The conversation to play it into.")],
     rate: Annotated[float | None, typer.Option(help="Chunks a second; as fast as possible without.", min=0.001)] = None,
     *,
