@@ -256,13 +256,12 @@ class _Writer:
         else:
             part["input"] = plain(text or "{}")
         kept = {**rest.pop("approval", {}), **step.shell.get("approvals", {}).get(block.tool_call_id, {})}
-        approval = parts_of.approval_of(block, kept)
+        outcome = self._outcome(step, block)
+        approval = parts_of.settled(parts_of.approval_of(block, kept), outcome, block.tool_call_id or "")
         if approval is not None:
-            part |= {"approval": approval}
-            part |= (
-                {"state": "approval-requested" if "approved" not in approval else "approval-responded"} if block.sealed else {}
-            )
-        return _without_null(part | rest | self._outcome(step, block))
+            asked = "approval-responded" if "approved" in approval else "approval-requested"
+            part |= {"approval": approval} | ({"state": asked} if block.sealed else {})
+        return _without_null(part | rest | outcome)
 
     def _outcome(self, step: _Step, block: Block) -> dict[str, Any]:
         """What the result adds to its call."""
@@ -301,9 +300,8 @@ class _Writer:
                 self._lose("several parts of a result are sent as a list", message, block)
             return {"state": "output-available"} | output
         if status == "denied":
-            if parts_of.text_of_parts(parts):
-                self._lose("what is said of a call that was denied", message, block)
-            return {"state": "output-denied"}
+            said = parts_of.text_of_parts(parts)
+            return {"state": "output-denied"} | ({"approval": {"reason": said}} if said else {})
         if status != "error":
             self._lose(f"that the result is {status}, it is sent as an error", message, block)
         return {"state": "output-error", "errorText": parts_of.text_of_parts(parts) or status}

@@ -81,7 +81,7 @@ def _tool(part: dict[str, Any], outputs: list[dict[str, Any]]) -> Iterator[dict[
     if state == "input-streaming":
         return
     if "input" not in part:
-        error = {"input": None, "errorText": part.get("errorText", "")}
+        error = {"input": written, "errorText": part.get("errorText", "")}
         yield {"type": "tool-input-error"} | named | error | metadata
         return
     yield {"type": "tool-input-available"} | named | {"input": part["input"]} | metadata

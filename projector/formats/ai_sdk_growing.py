@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from projector import events as ev
 from projector.formats.ai_sdk import SHELL
@@ -129,11 +129,10 @@ class Step:
 
     def put(self, block: Block) -> list[ev.Body]:
         """A part that comes whole."""
-        number, kind = self._take(), block.kind
-        started = ev.BlockStarted(
-            self.message_id, number, kind, block.name, block.tool_call_id, block.media_type, block.provider_ref  # type: ignore[arg-type]
-        )  # fmt: skip
+        number, kind = self._take(), cast("ev.Kind", block.kind)
+        named = (block.name, block.tool_call_id, block.media_type, block.provider_ref)
         grown = [ev.BlockDelta(self.message_id, number, text, name) for name, text in block.fields.items()]
+        started = ev.BlockStarted(self.message_id, number, kind, *named)
         return [started, *grown, ev.BlockSealed(self.message_id, number, opaque=raw(block.opaque))]
 
     def _start(self, text: Text, kind: Any) -> ev.BlockStarted:

@@ -144,8 +144,26 @@ def outcome_of(part: Fields) -> ToolOutcome | None:
         case "output-error":
             return ToolOutcome("error", text_parts(part.maybe_text("errorText") or ""), rest)
         case "output-denied":
-            return ToolOutcome("denied", "[]", rest)
+            return ToolOutcome("denied", denial_parts(part.raw("approval")), rest)
     return None
+
+
+def denial_parts(approval: JsonText | None) -> JsonText:
+    """What is said of a call that a person has denied: their reason."""
+    given = decode(approval) if approval is not None else None
+    reason = given.get("reason") if isinstance(given, dict) else None
+    return text_parts(reason) if isinstance(reason, str) else "[]"
+
+
+def settled(approval: dict[str, Any] | None, outcome: dict[str, Any], ref: str) -> dict[str, Any] | None:
+    """The approval that goes with what became of a call: what was denied has one, what has run was approved."""
+    state = outcome.get("state")
+    if state == "output-denied":
+        said: dict[str, Any] = outcome.pop("approval", {})
+        return {"id": ref} | (approval or {}) | {"approved": False} | said
+    if approval is None or state is None:
+        return approval
+    return approval | {"approved": True}
 
 
 def output_parts(output: JsonText | None) -> JsonText:
@@ -194,12 +212,12 @@ def write_media(block: Block) -> dict[str, Any] | None:
 
 
 def write_output(parts: JsonText) -> tuple[dict[str, Any], bool]:
-    """The output that parts of a result stand for (absent where there are none), and whether it says all."""
+    """The output that parts of a result stand for, for there must be one, and whether it says all."""
     found = [_part(item) for item in items_of(parts, "parts")]
     if len(found) > 1:
         return {"output": [part for part, _ in found]}, False
     if not found:
-        return {}, True
+        return {"output": None}, True
     [(value, is_whole)] = found
     return {
         "output": value["text"] if isinstance(value, dict) and value.get("type") == "text" and is_whole else value

@@ -7,18 +7,27 @@ Source: the published chunk schema of the AI SDK 7 (`facts/formats.md` §2 of th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from projector import events as ev
 from projector.formats.ai_sdk import SHELL
 from projector.formats.ai_sdk_chunks import write_stream
 from projector.formats.ai_sdk_growing import Step, merge_metadata
-from projector.formats.ai_sdk_parts import DATA, PROVIDER, WHOLE, ToolOutcome, other_block, output_parts, server_block
+from projector.formats.ai_sdk_parts import (
+    DATA,
+    PROVIDER,
+    WHOLE,
+    ToolOutcome,
+    denial_parts,
+    other_block,
+    output_parts,
+    server_block,
+)
 from projector.formats.chat_parts import join_fields
 from projector.formats.draft import text_parts
 from projector.formats.format import FormatError, StreamEnd
 from projector.formats.reading import Fields
-from projector.json import InvalidJson, JsonText, dump, raw, split
+from projector.json import InvalidJson, JsonText, decode, dump, raw, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -173,7 +182,8 @@ class AiSdkStream:
                 return None
             bodies = self.start_call(chunk) or []
             step = self._calls[tool_call_id][1]
-        bodies += step.seal_call(tool_call_id, given, chunk)
+        is_broken = given is not None and decode(given) == "".join(step.calls[tool_call_id].pieces)
+        bodies += step.seal_call(tool_call_id, None if is_broken else given, chunk)
         return bodies + self._answer(tool_call_id, ToolOutcome("error", text_parts(error), {}))
 
     def take_output(self, chunk: Fields) -> list[ev.Body] | None:
@@ -190,7 +200,10 @@ class AiSdkStream:
 
     def take_denial(self, chunk: Fields) -> list[ev.Body] | None:
         """`tool-output-denied`."""
-        return self._answer(chunk.text("toolCallId"), ToolOutcome("denied", "[]", {}))
+        tool_call_id = chunk.text("toolCallId")
+        _, step = self._calls.get(tool_call_id, ("", None))
+        known = split(step.shell.get("approvals", "{}")) if step is not None else {}
+        return self._answer(tool_call_id, ToolOutcome("denied", denial_parts(known.get(tool_call_id)), {}))
 
     def ask(self, chunk: Fields) -> list[ev.Body] | None:
         """`tool-approval-request`: a person is asked. What only the AI SDK knows of it stays with the message."""
@@ -290,8 +303,8 @@ class AiSdkStream:
         if kind == "server_tool_call" or is_server:
             bodies, step = self._open()
             return bodies + step.put(server_block(tool_call_id, outcome))
-        message_id, status = self._mint(), outcome.status
-        result = ev.ToolResult(self._run_id, message_id, tool_call_id, status, raw(outcome.parts))  # type: ignore[arg-type]
+        message_id, status = self._mint(), cast("ev.ToolStatus", outcome.status)
+        result = ev.ToolResult(self._run_id, message_id, tool_call_id, status, raw(outcome.parts))
         noted = raw(f'{{"{SHELL}":{join_fields(outcome.rest)}}}')
         return [result, ev.MessageAnnotated(message_id, noted)] if outcome.rest else [result]
 

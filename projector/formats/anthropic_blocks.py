@@ -6,6 +6,9 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
+from projector.formats.format import FormatError
 from projector.formats.payloads import media_of, opaque, part_block, payload_for
 from projector.formats.reading import Fields
 from projector.json import JsonText, decode, dump, is_json, plain, split
@@ -35,6 +38,8 @@ _SAID_BY_US: Final = {  # fields that our own fields express in full; the rest i
     "image": {"type", "source"},
     "document": {"type", "source"},
 }
+_SERVER_CALLS: Final = ("server_tool_use", "mcp_tool_use")
+_KEPT_BY_OTHERS: Final = ("text", "image", "document")
 _SOURCES: Final = {"base64": ("data", {"type", "media_type", "data"}), "url": ("url", {"type", "url"})}
 _IMAGES: Final = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _PDF: Final = "application/pdf"
@@ -54,7 +59,7 @@ def read_block(fields: Fields) -> Block:
     rest = {name: text for name, text in split(fields.source).items() if name not in said}
     kept = None
     if rest:
-        kept = opaque(PROVIDER, fields.source if kind not in _SAID_BY_US else _object({"type": dump(kind)} | rest))
+        kept = opaque(PROVIDER, fields.source if kind not in _SAID_BY_US else object_of({"type": dump(kind)} | rest))
     return Block(
         kind=ours,
         text=(fields.maybe_text(_TEXT_OF[kind]) or "") if kind in _TEXT_OF else "",
@@ -70,25 +75,62 @@ def read_block(fields: Fields) -> Block:
     )
 
 
+def known_block(block: Block) -> Block:
+    """What was kept as it came although we know it, as the block it is."""
+    payload = payload_for(block, PROVIDER) if block.kind == "provider" and block.sealed else None
+    if payload is None or payload_of(block).get("type") not in _KEPT_BY_OTHERS:
+        return block
+    try:
+        return replace(read_block(Fields(payload, "a payload")), number=block.number)
+    except FormatError:
+        return block
+
+
 def write_block(block: Block) -> dict[str, Any] | None:
     """A sealed block as Anthropic takes it; None where it can't be said."""
     kept = payload_of(block)
+    said: dict[str, Any] | None = None
     match block.kind:
         case "text":
             cited = [cite for citation in block.citations if (cite := _cite(citation)) is not None]
-            return {"type": "text", **kept, "text": block.text} | ({"citations": cited} if cited else {})
-        case "reasoning":
-            return {"type": "thinking", **kept, "thinking": block.text, "signature": block.signature}
+            said = {**kept, "type": "text", "text": block.text} | ({"citations": cited} if cited else {})
+        case "reasoning" if block.signature:
+            said = {**kept, "type": "thinking", "thinking": block.text, "signature": block.signature}
         case "tool_call" | "server_tool_call":
             given = value_of(block.input or block.text or "{}")
-            kind = "tool_use" if block.kind == "tool_call" else "server_tool_use"
-            return {"type": kind, **kept, "id": block.tool_call_id, "name": block.name, "input": given}
-        case "compaction" if block.text:
-            return {"type": "compaction", **kept, "content": block.text}
+            kind = kept.get("type") if kept.get("type") in _SERVER_CALLS else "server_tool_use"
+            kind = "tool_use" if block.kind == "tool_call" else kind
+            said = {**kept, "type": kind, "id": block.tool_call_id, "name": block.name, "input": given}
+        case "compaction" if block.text or kept.get("type") == "compaction":
+            said = {**kept, "type": "compaction"} | ({"content": block.text} if block.text else {})
         case "media":
-            return _write_media(block, kept)
-        case _:
-            return kept or None
+            said = _write_media(block, kept)
+        case "redacted_reasoning" | "server_tool_result" | "provider" if _is_whole(block, kept):
+            said = kept
+    return said
+
+
+def _is_whole(block: Block, kept: dict[str, Any]) -> bool:
+    """Whether a payload is what its block is said to be."""
+    kind = kept.get("type")
+    if block.kind == "redacted_reasoning":
+        return kind == "redacted_thinking" and isinstance(kept.get("data"), str) and bool(kept["data"])
+    is_result = isinstance(kind, str) and kind.endswith("_result") and "tool_use_id" in kept
+    if block.kind == "server_tool_result":
+        return is_result and kind != "tool_result" and kept["tool_use_id"] == block.tool_call_id
+    return isinstance(kind, str) and not is_result and kind not in _KINDS
+
+
+def read_part(fields: Fields) -> JsonText:
+    """A block of a tool's result as a part of it."""
+    block = read_block(fields)
+    part: dict[str, str] = {"kind": block.kind}
+    part |= {name: value for name in ("text", "media_type") if (value := getattr(block, name))}
+    part |= block.fields | ({"type": block.provider_ref} if block.kind == "media" and block.provider_ref else {})
+    kept = block.opaque
+    if block.citations or (kept is None and block.kind not in ("text", "media")):
+        kept = opaque(PROVIDER, fields.source)
+    return object_of({name: dump(value) for name, value in part.items()} | ({"opaque": kept} if kept is not None else {}))
 
 
 def write_part(part: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -136,7 +178,8 @@ def payload_of(block: Block) -> dict[str, Any]:
     return payload if isinstance(payload, dict) else {}
 
 
-def _object(fields: Mapping[str, JsonText]) -> JsonText:
+def object_of(fields: Mapping[str, JsonText]) -> JsonText:
+    """A JSON object of fields that are JSON text."""
     return "{" + ",".join(f"{dump(name)}:{text}" for name, text in fields.items()) + "}"
 
 
@@ -163,14 +206,14 @@ def _read_media(kind: str, fields: Fields) -> Block:
         return Block("media", sealed=True, media_type=media_type, provider_ref=kind, opaque=opaque(PROVIDER, fields.source))
     odd = {field: text for field, text in split(source.source).items() if field not in said}
     if odd:
-        rest |= {"source": _object(odd)}
+        rest |= {"source": object_of(odd)}
     return Block(
         "media",
         sealed=True,
         media_type=source.maybe_text("media_type"),
         provider_ref=kind,
         fields={name: source.text(name)},
-        opaque=opaque(PROVIDER, _object({"type": dump(kind)} | rest)) if rest else None,
+        opaque=opaque(PROVIDER, object_of({"type": dump(kind)} | rest)) if rest else None,
     )
 
 

@@ -16,20 +16,22 @@ from projector import events as ev
 from projector.draft import Usage
 from projector.formats.anthropic_blocks import (
     PROVIDER,
+    known_block,
     lost_citations,
     numbers_as_text,
     read_block,
+    read_part,
     value_of,
     write_block,
     write_part,
 )
-from projector.formats.draft import Draft, History, Loss, result_draft, text_block
+from projector.formats.draft import Draft, History, Loss, result_draft, text_block, text_parts
 from projector.formats.format import Export, FormatError
 from projector.formats.mending import SYSTEM, Rules, mend
 from projector.formats.payloads import maker_of
-from projector.formats.reading import Fields, items_of, shown
+from projector.formats.reading import Fields, hang, items_of, shown
 from projector.formats.wellformed import mend_json
-from projector.json import JsonText, decode, dump, plain, split
+from projector.json import InvalidJson, JsonText, decode, dump, split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,18 +64,23 @@ _WANTED: Final = 'an object with "messages", a list of messages, or a response w
 
 def read(text: str) -> Iterator[History]:
     """The history of a request, of a list of messages, or of a whole response. Raises `FormatError`."""
-    if text.lstrip("\ufeff \t\r\n").startswith("["):
-        yield _history(items_of(text.removeprefix("\ufeff"), "the document"), {})
-        return
-    document = Fields(text.removeprefix("\ufeff"), "the document")
+    text = text.removeprefix("\ufeff")
+    try:
+        yield _read(text)
+    except InvalidJson as error:
+        raise FormatError(f"the document: JSON was expected, and {error}") from error
+
+
+def _read(text: str) -> History:
+    if text.lstrip().startswith("["):
+        return _history(items_of(text, "the document"), {})
+    document = Fields(text, "the document")
     if "messages" in document:
-        rest = document.rest("messages", "system")
         messages = [item for item, _ in document.items("messages")]
-        yield _history(messages, rest, document.raw("system"))
-    elif document.maybe_text("role") is not None:
-        yield _history([text.removeprefix("\ufeff")], {})
-    else:
+        return _history(messages, document.rest("messages", "system"), document.raw("system"))
+    if document.maybe_text("role") is None:
         raise document.wrong(f"{_WANTED} was expected, not {shown(text)}")
+    return _history([text], {})
 
 
 def _history(messages: Sequence[JsonText], metadata: dict[str, JsonText], system: JsonText | None = None) -> History:
@@ -90,7 +97,7 @@ def _history(messages: Sequence[JsonText], metadata: dict[str, JsonText], system
         elif fields.names() > {"role", "content"} and all(draft.role == "tool" for draft in found):
             losses.append(Loss(f"{place} has fields that results have no place for"))
         drafts += found
-    return History(tuple(drafts), metadata=metadata, losses=tuple(losses))
+    return History(hang(drafts), metadata=metadata, losses=tuple(losses))
 
 
 def _system(system: JsonText) -> Iterator[Draft]:
@@ -149,27 +156,14 @@ def _read_result(result: Fields) -> Draft:
     rest = {name: text for name, text in split(result.source).items() if name not in ("type", "tool_use_id", "content")}
     if rest.get("is_error") == "true":
         del rest["is_error"]
-    parts: list[Any] = []
-    blocks: list[Block] = []
-    if content is not None:
-        blocks = _read_content(content, f'{result.place}, in "content"')
-        parts = [_part(block) for block in blocks]
-        if not blocks:  # an empty text or list is not the same as none
-            rest["content"] = content
-    draft = result_draft(result.text("tool_use_id"), dump(parts), status="error" if result.is_true("is_error") else "ok")
+    blocks = [] if content is None else _read_content(content, f'{result.place}, in "content"')
+    if content is not None and not blocks:  # an empty text or list is not the same as none
+        rest["content"] = content
+    is_list = content is not None and content.lstrip().startswith("[")
+    read_parts = ",".join(map(read_part, result.objects("content"))) if is_list else ""
+    parts = f"[{read_parts}]" if is_list or not blocks else text_parts(blocks[0].text)
+    draft = result_draft(result.text("tool_use_id"), parts, status="error" if result.is_true("is_error") else "ok")
     return replace(draft, metadata=_shell(rest, content or "", blocks))
-
-
-def _part(block: Block) -> dict[str, Any]:
-    part: dict[str, Any] = {"kind": block.kind}
-    part |= {name: value for name in ("text", "media_type") if (value := getattr(block, name))}
-    part |= block.fields | ({"type": block.provider_ref} if block.kind == "media" else {})
-    kept = plain(block.opaque) if block.opaque else None
-    if kept is None and block.kind not in ("text", "media"):
-        kept = {"provider": PROVIDER, "payload": write_block(block)}
-    if block.citations:
-        kept = {"provider": PROVIDER, "payload": write_block(block)}
-    return part | ({"opaque": kept} if kept is not None else {})
 
 
 def _read_response(message: Fields, content: JsonText) -> Draft:
@@ -243,8 +237,9 @@ class _Writer:
         """The message without what no block of Anthropic says."""
         if message.name is not None:
             self.losses.append(Loss("the name of the speaker", message.id))
-        blocks = tuple(block for block in message.blocks if self._is_expressible(message, block))
-        return message if len(blocks) == len(message.blocks) else replace(message, blocks=blocks)
+        known = (known_block(block) for block in message.blocks)
+        blocks = tuple(block for block in known if self._is_expressible(message, block))
+        return message if blocks == message.blocks else replace(message, blocks=blocks)
 
     def arranged(self, messages: Sequence[Message]) -> list[Message]:
         """Instructions first, but for those that came from inside a conversation of Anthropic's."""
@@ -282,8 +277,8 @@ class _Writer:
         if not _is_inside(message) or not self._messages or (following is not None and following.role != "assistant"):
             return False
         before = self._messages[-1]
-        last = before["content"][-1] if isinstance(before["content"], list) else {}
-        is_of_server = isinstance(last, dict) and ("server_tool" in last["type"] or "tool_use_id" in last)
+        last = before["content"][-1] if isinstance(before["content"], list) else {"type": "text"}
+        is_of_server = "server_tool" in last["type"] or "tool_use_id" in last
         return before["role"] == "user" or (before["role"] == "assistant" and is_of_server)
 
     def _instruct(self, message: Message, blocks: Sequence[dict[str, Any]]) -> None:
@@ -299,6 +294,12 @@ class _Writer:
     def _is_expressible(self, message: Message, block: Block) -> bool:
         if message.role in SYSTEM and block.kind != "text" and not _is_inside(message):
             self._lose(f"an instruction is text, and not {block.kind}", message, block)
+            return False
+        if block.kind == "reasoning" and block.sealed and not block.signature:
+            self._lose("reasoning without its signature", message, block)
+            return False
+        if block.kind == "media" and message.role == "assistant":
+            self._lose("an assistant has no media", message, block)
             return False
         if block.kind == "media" and block.sealed and write_block(block) is None:
             self._lose("media without bytes or an address that Anthropic takes", message, block)

@@ -101,7 +101,7 @@ def _is_sendable(block: Block, rules: Rules) -> bool:
     if block.kind not in rules.kinds:
         return False
     if block.kind == "reasoning":
-        is_signed = block.signature is not None or maker_of(block) == rules.provider
+        is_signed = bool(block.signature) or maker_of(block) == rules.provider
         return not rules.signed_reasoning or (is_signed and signer_of(block) == rules.provider)
     if block.kind in _ONLY_A_PAYLOAD:
         return signer_of(block) == rules.provider

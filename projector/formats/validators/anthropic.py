@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _ID: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _OF_ASSISTANTS: Final = ("thinking", "redacted_thinking", "tool_use", "compaction")
-_OF_USERS: Final = ("image", "document", "tool_result", "search_result", "container_upload")
+_OF_USERS: Final = ("image", "document", "tool_result", "search_result")
 _SERVER_CALLS: Final = ("server_tool_use", "mcp_tool_use")
 _IMAGES: Final = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _REASONING: Final = ("thinking", "redacted_thinking")
@@ -147,11 +147,13 @@ def errors_say_something(payload: Any) -> Iterator[str]:
 
 def programs_get_results_only(payload: Any) -> Iterator[str]:
     """*Programmatic tool calling, Message formatting*: such calls are answered by tool_result blocks and nothing else."""
-    before: list[dict[str, Any]] = []
-    for place, _, content in _turns(payload):
-        if any(_caller(call) for call in before) and any(block["type"] != "tool_result" for block in content):
+    waiting: set[Any] = set()
+    finished: set[Any] = set()
+    for place, role, content in _turns(payload):
+        if role == "user" and waiting and any(block["type"] != "tool_result" for block in content):
             yield f"{place}: a program waits for results, and something else is said"
-        before = [block for block in content if block["type"] == "tool_use"]
+        finished |= {block["tool_use_id"] for block in content if _is_server_result(block)}
+        waiting = {_caller(block) for block in content if block["type"] == "tool_use"} - finished - {None}
 
 
 def ids_are_unique(payload: Any) -> Iterator[str]:
@@ -272,9 +274,10 @@ def _content(message: Any, *, text: bool = False) -> list[dict[str, Any]]:
     return [{"type": "text", "text": message["content"]}] if text else []
 
 
-def _caller(block: dict[str, Any]) -> Any:
+def _caller(block: dict[str, Any]) -> str | None:
     """The server tool whose program makes a call."""
-    return block["caller"].get("tool_id") if isinstance(block.get("caller"), dict) else None
+    found = block["caller"].get("tool_id") if isinstance(block.get("caller"), dict) else None
+    return found if isinstance(found, str) else None
 
 
 def _blocks(payload: Any, *, inside_results: bool = False) -> Iterator[tuple[str, Any, dict[str, Any]]]:
