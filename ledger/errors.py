@@ -114,3 +114,14 @@ class LogReplaced(LedgerError):
             "let `tailfold reconcile --repair` compare the two and take this one over"
         )
         self.known, self.found = known, found
+
+
+class ImportDiffers(LedgerError):
+    """What is imported as a message is another one in the ledger."""
+
+    def __init__(self, conversation: str, message_id: str) -> None:
+        super().__init__(
+            f"conversation {conversation!r} holds something else as message {message_id}: "
+            "it was changed, or came from another file of that name; use --into for another conversation"
+        )
+        self.conversation, self.message_id = conversation, message_id

@@ -10,7 +10,8 @@ import pytest
 
 from projector import Block, Message, State, transcript
 from projector.events import BlockDelta, Body, RawEvent, RunUsage, to_event
-from projector.formats import AnthropicStream, FormatError
+from projector.formats import FormatError
+from projector.formats.anthropic import AnthropicStream
 from projector.json import text_of
 from tests.talk import number, started
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 from projector import Block, Message
-from projector.formats import AnthropicStream, FormatError
+from projector.formats import FormatError
+from projector.formats.anthropic import AnthropicStream
 from projector.formats.anthropic_messages import read, write
 from projector.formats.draft import text_block
 from projector.formats.payloads import opaque

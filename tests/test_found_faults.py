@@ -19,7 +19,8 @@ from ledger import Ledger, LedgerDiverged, RunEnded, RunLost, open_ledger
 from ledger.sqlite import LedgerTables
 from projector import InvalidJson, transcript
 from projector.events import validate
-from projector.formats import AnthropicStream, FormatError
+from projector.formats import FormatError
+from projector.formats.anthropic import AnthropicStream
 from stream import Event, InvalidEvent, MemoryStore, NewEvent, SeqConflict, StoreFull, StoreUnusable, open_store
 from stream.sqlite import MEMORY, open_database
 from tests.talk import finished, new, said, started

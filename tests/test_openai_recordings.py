@@ -197,7 +197,7 @@ def answers_to(messages: Sequence[Message]) -> list[Message]:
 
 @pytest.mark.parametrize("path", anthropic.STREAMS, ids=lambda path: path.name.partition(".chunks")[0])
 def test_what_another_provider_has_said_exports_valid(path: Any) -> None:
-    from projector.formats import AnthropicStream  # noqa: PLC0415
+    from projector.formats.anthropic import AnthropicStream  # noqa: PLC0415
 
     stream = AnthropicStream("r", iter([f"r.{number}" for number in range(1, 99)]).__next__)
     messages = messages_of([body for chunk in anthropic.chunks_of(path) for body in stream.feed(chunk)])

@@ -10,10 +10,10 @@ import pytest
 
 from ledger import open_ledger
 from ledger.admin.play import play_recording
-from ledger.admin.recordings import look_through
+from ledger.admin.sources import look_through
 from projector import State, transcript
 from projector.events import to_event
-from projector.formats import AnthropicStream
+from projector.formats.anthropic import AnthropicStream
 from stream import Event, NewEvent
 from tests.recordings import STREAMS, WHY_NONE, chunks_of, folded_parts, is_prefix, read_parts, read_usage
 
@@ -29,7 +29,7 @@ each = pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.name.parti
 async def test_a_recording_that_is_played_is_the_transcript(path: Path, tmp_path: Path) -> None:
     chunks = chunks_of(path)
     async with open_ledger(str(tmp_path / "a.db")) as ledger:
-        run = await play_recording(ledger, look_through(path, "anthropic"), "anthropic", "c", rate=None, as_json=False)
+        run = await play_recording(ledger, look_through(path, "anthropic"), "c", rate=None, as_json=False)
         messages = await ledger.transcript("c")
         await ledger.compact("c")
         assert await ledger.transcript("c") == messages

@@ -22,12 +22,12 @@ from ledger.admin.maintenance import backup, restore, stats, vacuum
 from ledger.admin.output import make_console
 from ledger.admin.play import play_recording
 from ledger.admin.reading import conversations, events, runs, show
-from ledger.admin.recordings import look_through
 from ledger.admin.shell import AsJson, Found, Settings, with_ledger
+from ledger.admin.sources import AUTO, look_through
 from ledger.admin.tree import tree
 from ledger.errors import LedgerError
 from projector import InvalidJson
-from projector.formats import FormatError
+from projector.formats import STREAMS, FormatError
 from stream import StreamError
 from stream.limits import check_id
 
@@ -67,9 +67,9 @@ def demo(
 @app.command()
 def play(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="A recorded stream: one chunk a line, gzipped or not.")],
-    format_name: Annotated[str, typer.Option("--format", help="The provider's format: anthropic, chat, gemini or responses.")],
+    file: Annotated[Path, typer.Argument(help="A recorded stream: server-sent events, or one event a line; gzipped or not.")],
     conversation: Annotated[str, typer.Option(help="The conversation to play it into.")],
+    format_name: Annotated[str, typer.Option("--format", help=f"Its format: {', '.join(STREAMS)}.")] = AUTO,
     rate: Annotated[float | None, typer.Option(help="Chunks a second; as fast as possible without.", min=0.001)] = None,
     *,
     as_json: AsJson = False,
@@ -79,7 +79,7 @@ def play(
     recording = look_through(file, format_name)
 
     async def job(ledger: Ledger) -> None:
-        run = await play_recording(ledger, recording, format_name, conversation, rate=rate, as_json=as_json)
+        run = await play_recording(ledger, recording, conversation, rate=rate, as_json=as_json)
         if not as_json:
             make_console().print(f"run {run.run_id}: {run.outcome}, {run.messages} messages, events {run.seq} to {run.end_seq}")
         if run.outcome != "completed":

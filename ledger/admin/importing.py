@@ -1,186 +1,188 @@
-"""The command `import`: takes in what `export` wrote, once, however often it is run."""
+"""The command `import`: takes in what others have kept or streamed, and what `export` wrote, once, however often it is run."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, overload
+from typing import IO, TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 import typer
 
-from ledger.admin.jsonl import TAILFOLD, Section, check_format, look_through
+from ledger.admin.adopting import Imported, place_of
+from ledger.admin.jsonl import TAILFOLD, Section, look_through
 from ledger.admin.lines import FileError, open_lines
 from ledger.admin.output import make_console, print_json, progress
-from ledger.admin.shell import AsJson, Format, with_ledger
-from ledger.media import Media, put_media
-from stream import Event, NewEvent
+from ledger.admin.shell import AsJson, Found, with_ledger
+from ledger.admin.sources import AUTO, FORMATS, base_of, is_tailfold, name_of, read_file
+from ledger.errors import LedgerError
+from ledger.intake import take_in
+from stream import InvalidEvent, StreamError
 from stream.limits import check_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator, Sequence
 
+    from ledger.intake import Recorded
     from ledger.ledger import Ledger
 
-Files = Annotated[list[Path], typer.Argument(help="Files that `tailfold export` made, gzipped or not.", metavar="FILE...")]
+Files = Annotated[
+    list[Path],
+    typer.Argument(help="Files, gzipped or not, or folders of them, in any format that is known.", metavar="FILE..."),
+]
 Into = Annotated[str | None, typer.Option(help="Take it in under this id; for files of one conversation.")]
-_PAGE_EVENTS: Final = 1000
-_PAGE_BYTES: Final = 8 * 1024 * 1024
+Format = Annotated[str, typer.Option("--format", help=f"The format: {AUTO}, {TAILFOLD}, {', '.join(FORMATS)}.")]
+_SHOWN_LOSSES = 3
 
 
-class Imported(msgspec.Struct, frozen=True):
-    """What became of a conversation in a file: events that were added, and those that were there or are gone again."""
+class TakenIn(msgspec.Struct, frozen=True):
+    """What became of a conversation of another format: what was added, the messages that were there, what has no place."""
 
     file: str
     conversation: str
     added: int
-    skipped: int
-    media: int
+    runs: int
+    known: int
     head: int
+    losses: list[str]
+
+
+class Source(NamedTuple):
+    """A file that was looked through: the sections of an export, or conversations of another format."""
+
+    path: Path
+    base: str
+    sections: Sequence[Section]
+    recorded: Sequence[Recorded]
+
+    @property
+    def needs_database(self) -> bool:
+        """Whether there must be a database already: an export whose beginning is gone goes on from one."""
+        return any(section.header.floor > section.header.origin for section in self.sections)
 
 
 def import_(
     context: typer.Context,
     files: Files,
     into: Into = None,
-    format_name: Format = TAILFOLD,
+    format_name: Format = AUTO,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Take in what `export` wrote. Numbers and times of a new conversation are kept; what is there already is skipped."""
-    check_format(format_name)
+    """Take in files of other programs and providers, or what `export` wrote. What is there already is not added again.
+
+    Files that are named are looked through before anything is stored; of a folder each is taken in or refused.
+    """
+    if format_name not in (AUTO, TAILFOLD, *FORMATS):
+        raise ValueError(f"{format_name!r} is no format: use one of {AUTO}, {TAILFOLD}, {', '.join(FORMATS)}")
     if into is not None:
         check_id("conversation id", into)
+        if any(path.is_dir() for path in files):
+            raise ValueError("--into is for files of one conversation, not for a folder: leave it out")
     with ExitStack() as stack:
-        sections = [_look_through(stack, path, into) for path in files]
+        sources = {path: _open(stack, path, base_of(path), format_name, into) for path in files if not path.is_dir()}
 
         async def job(ledger: Ledger) -> None:
-            done = []
-            for of_one_file in sections:
-                places = [await _place_of(ledger, section, into or section.header.conversation) for section in of_one_file]
-                done += [await found.take_in(ledger) for found in places]
-            if as_json:
-                print_json([msgspec.to_builtins(imported) for imported in done])
-                return
-            for imported in done:
-                told = f"{imported.added:,} events added, {imported.skipped:,} were there, it ends at {imported.head}"
-                make_console().print(f"{imported.conversation}: {told}", markup=False, soft_wrap=True)
+            done: list[Imported | TakenIn] = []
+            refused: list[str] = []
+            for path in files:
+                if path.is_dir():
+                    await _import_folder(ledger, path, format_name, done, refused)
+                else:
+                    done += await _import(ledger, sources[path], into)
+            _tell(done, refused, as_json=as_json, is_short=any(path.is_dir() for path in files))
+            if refused:
+                raise Found
 
-        headers = [section.header for of_one_file in sections for section in of_one_file]
-        with_ledger(context, job, create=any(header.floor == header.origin for header in headers))
-
-
-def _look_through(stack: ExitStack, path: Path, into: str | None) -> list[Section]:
-    with progress(f"reading {path}"):
-        sections = look_through(stack.enter_context(open_lines(path)), path)
-    if into is not None and len(sections) > 1:
-        raise FileError(f"{path}: --into is for files of one conversation, this one holds {len(sections)}: leave it out")
-    return sections
+        is_new = not sources or any(not source.needs_database for source in sources.values())
+        with_ledger(context, job, create=is_new)
 
 
-class _Place:
-    """Where a conversation of a file goes: `after` is what the log holds of it already, None where that is new to it."""
-
-    def __init__(self, section: Section, target: str, after: int | None) -> None:
-        self._section = section
-        self._target = target
-        self._after = after
-
-    async def take_in(self, ledger: Ledger) -> Imported:
-        section, target, header = self._section, self._target, self._section.header
-        new_from = header.floor if self._after is None else max(self._after, header.floor)
-        added = max(0, header.head - new_from)
-        with progress(f"importing {target}", None if self._after is None else added) as advance:
-            if self._after is None:
-                events = _Events(section, target)
-                await ledger.store.adopt(target, events, floor=header.floor, origin=header.origin)
-            else:
-                await _append(ledger, section, target, self._after, advance)
-        if section.media:
-            for _, item in section.read():
-                if isinstance(item, Media):
-                    await put_media(ledger.tables, target, item.data, item.media_type)
-        await ledger.catch_up(target)
-        skipped = header.head - header.floor - added
-        head = (await ledger.store.bounds(target)).head
-        return Imported(str(section.path), target, added, skipped, section.media, head)
+async def _import_folder(
+    ledger: Ledger, folder: Path, format_name: str, done: list[Imported | TakenIn], refused: list[str]
+) -> None:
+    """Every file below a folder, in the order of their names; one that can't be taken in does not stop the others."""
+    paths = _files_below(folder)
+    with progress(f"importing {folder}", len(paths)) as advance:
+        for path in paths:
+            try:
+                with ExitStack() as stack:
+                    done += await _import(ledger, _open(stack, path, base_of(path, folder), format_name, None), None)
+            except (FileError, LedgerError, StreamError) as error:
+                refused.append(str(error))
+            advance(1)
 
 
-async def _place_of(ledger: Ledger, section: Section, target: str) -> _Place:
-    """Holds what the log has against the file. Raises `FileError` where the two are no part of each other."""
-    header, line = section.header, section.line.number
-    bounds = await ledger.store.bounds(target)
-    if not bounds.head:
-        if header.floor > header.origin:
-            gone = f"events {header.origin + 1} to {header.floor} are gone from it"
-            raise FileError.at(
-                section.path, line, f"conversation {target!r} can't begin with this export, {gone}: import an older one first"
-            )
-        return _Place(section, target, None)
-    if header.origin != bounds.origin:
-        lives = f"events after {header.origin} in the file, after {bounds.origin} in the database"
-        raise FileError.at(
-            section.path, line, f"conversation {target!r} was erased once, it has {lives}: use --into for a new one"
-        )
-    if header.floor > bounds.head:
-        ends = f"conversation {target!r} ends at {bounds.head}, and the file goes on at {header.floor + 1}"
-        raise FileError.at(section.path, line, f"{ends}: import what lies between first")
-    page: deque[Event] = deque()
-    for number, item in section.read():
-        if not isinstance(item, Event) or item.seq <= bounds.floor:  # those are gone, nothing tells what they were
-            continue
-        if item.seq > bounds.head:
-            break
-        page = page or deque(await ledger.store.read(target, after=item.seq - 1, limit=_PAGE_EVENTS))
-        there = page.popleft()
-        if (there.type, there.data) != (item.type, item.data):
-            other = f"event {item.seq} of conversation {target!r} is another one in the database ({there.type})"
-            raise FileError.at(section.path, number, f"{other}: use --into for another conversation")
-    return _Place(section, target, bounds.head)
+def _files_below(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
 
 
-async def _append(ledger: Ledger, section: Section, target: str, after: int, advance: Callable[[int], None]) -> None:
-    """Adds what lies behind `after`, in pages, each only where the one before has ended."""
-    page: list[NewEvent] = []
-    size_bytes = 0
-
-    async def store() -> None:
-        nonlocal after, size_bytes
-        if page:
-            after = (await ledger.store.append(target, page, expected_seq=after)).last_seq
-            advance(len(page))
-            page.clear()
-            size_bytes = 0
-
-    for _, item in section.read():
-        if isinstance(item, Event) and item.seq > after + len(page):
-            if len(page) == _PAGE_EVENTS or size_bytes + len(item.data) > _PAGE_BYTES:
-                await store()
-            page.append(NewEvent(item.type, item.data))
-            size_bytes += len(item.data)
-    await store()
+def _open(stack: ExitStack, path: Path, base: str, format_name: str, into: str | None) -> Source:
+    with progress(f"reading {path}", is_shown=into is not None):
+        file = stack.enter_context(open_lines(path))
+        source = _look_through(file, path, base, format_name)
+    count = len(source.sections) + len(source.recorded)
+    if into is not None and count > 1:
+        raise FileError(f"{path}: --into is for files of one conversation, this one holds {count}: leave it out")
+    return source
 
 
-class _Events(Sequence[Event]):
-    """The events of a section, read again each time they are asked for, so that memory does not depend on their number."""
+def _look_through(file: IO[bytes], path: Path, base: str, format_name: str) -> Source:
+    if format_name == TAILFOLD or (format_name == AUTO and is_tailfold(file, path)):
+        return Source(path, base, look_through(file, path), ())
+    return Source(path, base, (), read_file(file, path, format_name))
 
-    def __init__(self, section: Section, target: str) -> None:
-        self._section = section
-        self._target = target
 
-    def __len__(self) -> int:
-        return self._section.header.head - self._section.header.floor
+async def _import(ledger: Ledger, source: Source, into: str | None) -> list[Imported | TakenIn]:
+    places = [await place_of(ledger, section, into or section.header.conversation) for section in source.sections]
+    done: list[Imported | TakenIn] = [await place.take_in(ledger) for place in places]
+    names = name_of(source.base, source.recorded) if into is None else [into]
+    for name, recorded in zip(names, source.recorded, strict=False):
+        try:
+            with progress(f"importing {name}", is_shown=into is not None) as advance:
+                taken = await take_in(ledger, name, recorded, advance)
+        except InvalidEvent as error:
+            raise FileError(f"{source.path}: conversation {name!r} can't be stored: {error.why}") from error
+        except LedgerError as error:
+            raise FileError(f"{source.path}: {error}") from error
+        losses = () if recorded.history is None else recorded.history.losses
+        told = [loss.what for loss in losses]
+        done.append(TakenIn(str(source.path), name, taken.events, taken.runs, taken.known, taken.head, told))
+    return done
 
-    def __iter__(self) -> Iterator[Event]:
-        for _, item in self._section.read():
-            if isinstance(item, Event):
-                yield Event(self._target, item.seq, item.type, item.data, item.at)
 
-    @overload
-    def __getitem__(self, index: int) -> Event: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Event]: ...
-    def __getitem__(self, index: int | slice) -> Event | Sequence[Event]:
-        return list(self)[index]
+def _tell(done: Sequence[Imported | TakenIn], refused: Sequence[str], *, as_json: bool, is_short: bool) -> None:
+    if as_json:
+        conversations = [msgspec.to_builtins(imported) for imported in done]
+        print_json({"conversations": conversations, "refused": list(refused)} if is_short else conversations)
+        return
+    console = make_console()
+    for line in _summary(done) if is_short else _lines(done):
+        console.print(line, markup=False, soft_wrap=True)
+    for why in refused:
+        sys.stderr.write(f"refused: {why.encode('ascii', 'backslashreplace').decode()}\n")
+
+
+def _lines(done: Sequence[Imported | TakenIn]) -> Iterator[str]:
+    for one in done:
+        if isinstance(one, Imported):
+            told = f"{one.added:,} events added, {one.skipped:,} were there, it ends at {one.head}"
+        else:
+            told = f"{one.added:,} events of {one.runs:,} runs added, {one.known:,} messages were there, it ends at {one.head}"
+        yield f"{one.conversation}: {told}"
+        losses = one.losses if isinstance(one, TakenIn) else []
+        yield from (f"  has no place: {what}" for what in losses[:_SHOWN_LOSSES])
+        if len(losses) > _SHOWN_LOSSES:
+            yield f"  and {len(losses) - _SHOWN_LOSSES:,} more (--json tells all)"
+
+
+def _summary(done: Sequence[Imported | TakenIn]) -> Iterator[str]:
+    files = len({one.file for one in done})
+    runs = sum(one.runs for one in done if isinstance(one, TakenIn))
+    known = sum(one.known if isinstance(one, TakenIn) else one.skipped for one in done)
+    added = sum(one.added for one in done)
+    yield (
+        f"{files:,} files: {len(done):,} conversations, {runs:,} runs and {added:,} events added, "
+        f"{known:,} messages or events were there"
+    )

@@ -38,7 +38,7 @@ def open_lines(path: Path) -> IO[bytes]:
 
     Raises `FileError`.
     """
-    with _telling(path):
+    with telling(path):
         file = path.open("rb")
         try:
             is_gzipped = file.peek(2)[:2] == _GZIP
@@ -60,7 +60,7 @@ def open_lines(path: Path) -> IO[bytes]:
 def lines_of(file: IO[bytes], path: Path, *, behind: Line | None = None) -> Iterator[Line]:
     """The lines of a file, or those behind one of them. Raises `FileError` for what is no UTF-8 text."""
     number, at = (0, 0) if behind is None else (behind.number, behind.end)
-    with _telling(path):
+    with telling(path):
         file.seek(at)
         for number, raw in enumerate(file, number + 1):  # noqa: B020 - it goes on counting
             at += len(raw)
@@ -73,7 +73,8 @@ def lines_of(file: IO[bytes], path: Path, *, behind: Line | None = None) -> Iter
 
 
 @contextmanager
-def _telling(path: Path) -> Iterator[None]:
+def telling(path: Path) -> Iterator[None]:
+    """Says of whatever fails while a file is read which file it is."""
     try:
         yield
     except EOFError as error:

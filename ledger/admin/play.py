@@ -11,23 +11,21 @@ from ledger.admin.output import print_json
 from ledger.errors import UnknownRun
 
 if TYPE_CHECKING:
-    from ledger.admin.recordings import Recording
+    from ledger.intake import Stream
     from ledger.ledger import Ledger
     from ledger.records import RunInfo
 
 
-async def play_recording(
-    ledger: Ledger, recording: Recording, format_name: str, conversation: str, *, rate: float | None, as_json: bool
-) -> RunInfo:
+async def play_recording(ledger: Ledger, recording: Stream, conversation: str, *, rate: float | None, as_json: bool) -> RunInfo:
     """Feeds every chunk of the recording to a run and ends it as its stream says; a torn one ends `incomplete`.
 
     With `as_json` a line tells the run, one what was acknowledged each time that moves, and one how it ended.
     """
-    async with ledger.run(conversation, format=format_name) as run:
+    async with ledger.run(conversation, format=recording.format) as run:
         told = run.acknowledged_seq
         if as_json:
             print_json({"run_id": run.run_id, "acknowledged_seq": told})
-        for chunk in recording.read():
+        for chunk in recording.chunks():
             await run.feed(chunk)
             if rate is not None:
                 await anyio.sleep(1 / rate)

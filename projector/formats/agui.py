@@ -24,7 +24,7 @@ from projector.formats.chat_parts import join_fields
 from projector.formats.draft import Draft, History, Loss, call_block, result_draft
 from projector.formats.format import Export, FormatError
 from projector.formats.payloads import maker_of, opaque, payload_for, signer_of
-from projector.formats.reading import Fields, hang, items_of, shown
+from projector.formats.reading import Fields, items_of, shown
 from projector.formats.showing import HINT, show
 from projector.json import JsonText, decode, is_json, plain
 from projector.message import Block
@@ -49,7 +49,7 @@ def read(text: str) -> Iterator[History]:
     document = text.lstrip("\ufeff \t\r\n")
     if document.startswith("["):
         found = [Fields(item, f"message {number}") for number, item in enumerate(items_of(document, "the document"), 1)]
-        yield History(hang(drafts_of(found)))
+        yield History(tuple(drafts_of(found)))
         return
     try:
         given = Fields(document, "the document")
@@ -59,7 +59,7 @@ def read(text: str) -> Iterator[History]:
         raise FormatError(f"{_EXPECTED}, not {shown(document)}")
     rest = given.rest("messages", "threadId", "thread_id", "type")
     name = given.maybe_text("threadId") or given.maybe_text("thread_id")
-    yield History(hang(drafts_of(given.objects("messages"))), name=name, metadata=rest)
+    yield History(tuple(drafts_of(given.objects("messages"))), name=name, metadata=rest)
 
 
 def write(messages: Sequence[Message]) -> Export:

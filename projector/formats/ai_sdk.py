@@ -17,7 +17,7 @@ from projector.formats.chat_parts import join_fields
 from projector.formats.draft import Draft, History, Loss, result_draft
 from projector.formats.format import Export, FormatError
 from projector.formats.payloads import maker_of, payload_for
-from projector.formats.reading import Fields, hang, items_of, shown
+from projector.formats.reading import Fields, items_of, shown
 from projector.formats.showing import show
 from projector.json import JsonText, plain
 
@@ -77,7 +77,7 @@ def _history(messages: Iterable[Fields]) -> History:
             reader.take(part)
         drafts += reader.drafts()
         losses += reader.losses
-    return History(hang(drafts), losses=tuple(losses))
+    return History(tuple(drafts), losses=tuple(losses))
 
 
 class _Reader:

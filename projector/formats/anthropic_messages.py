@@ -29,7 +29,7 @@ from projector.formats.draft import Draft, History, Loss, result_draft, text_blo
 from projector.formats.format import Export, FormatError
 from projector.formats.mending import SYSTEM, Rules, mend
 from projector.formats.payloads import maker_of
-from projector.formats.reading import Fields, hang, items_of, shown
+from projector.formats.reading import Fields, items_of, shown
 from projector.formats.wellformed import mend_json
 from projector.json import InvalidJson, JsonText, decode, dump, split
 
@@ -97,7 +97,7 @@ def _history(messages: Sequence[JsonText], metadata: dict[str, JsonText], system
         elif fields.names() > {"role", "content"} and all(draft.role == "tool" for draft in found):
             losses.append(Loss(f"{place} has fields that results have no place for"))
         drafts += found
-    return History(hang(drafts), metadata=metadata, losses=tuple(losses))
+    return History(tuple(drafts), metadata=metadata, losses=tuple(losses))
 
 
 def _system(system: JsonText) -> Iterator[Draft]:

@@ -11,7 +11,7 @@ from projector.formats.bedrock_stream import PROVIDER, BedrockStream
 from projector.formats.blocks import blocks_of, kept_block, media_block, part_data, part_kept, part_media, part_text
 from projector.formats.draft import Draft, History, result_draft, text_block
 from projector.formats.format import FormatError
-from projector.formats.reading import Fields, hang
+from projector.formats.reading import Fields
 from projector.json import JsonText, dump
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def read(text: str) -> Iterator[History]:
     drafts = [Draft("system", system)] if system else []
     for message in request.objects("messages"):
         drafts += _answer(message) if message.text("role") == "assistant" else _ask(message)
-    yield History(hang(drafts), metadata=request.rest("messages", "system"))
+    yield History(tuple(drafts), metadata=request.rest("messages", "system"))
 
 
 def _answer(message: Fields) -> list[Draft]:

@@ -31,7 +31,7 @@ from projector.formats.draft import Draft, History, Loss, call_block, text_block
 from projector.formats.format import Export, FormatError
 from projector.formats.mending import Rules, mend
 from projector.formats.payloads import opaque, payload_for
-from projector.formats.reading import Fields, hang, items_of, shown
+from projector.formats.reading import Fields, items_of, shown
 from projector.json import InvalidJson, JsonText, decode, dump, plain, split
 from projector.message import Block, Message
 
@@ -69,7 +69,7 @@ def read(text: str) -> Iterator[History]:
         items, metadata = document.items("messages"), document.rest("messages")
     reader = _Reader()
     drafts = [reader.read(Fields(item, place)) for item, place in items]
-    yield History(hang(drafts), metadata=metadata)
+    yield History(tuple(drafts), metadata=metadata)
 
 
 class _Reader:

@@ -15,7 +15,7 @@ from projector.formats.claude_blocks import PROVIDER, assistant_blocks, results_
 from projector.formats.claude_stream import is_stream, read_stream
 from projector.formats.draft import Draft, History, Loss
 from projector.formats.format import FormatError
-from projector.formats.reading import Fields, hang, items_of, lines_of
+from projector.formats.reading import Fields, items_of, lines_of
 from projector.json import JsonText, decode, dump
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class _Thread:
         if len(self.summaries) > 1:
             self.metadata["summaries"] = dump(self.summaries)
         title = self.summaries[-1] if self.summaries else None
-        return History(hang(drafts), self.name or None, title, self.metadata, tuple(self.losses))
+        return History(tuple(drafts), self.name or None, title, self.metadata, tuple(self.losses))
 
 
 class _Log:

@@ -15,7 +15,6 @@ from projector.formats.blocks import blocks_of
 from projector.formats.claude_blocks import PROVIDER, assistant_blocks, results_of, usage_of, user_blocks
 from projector.formats.draft import Draft, History, Loss
 from projector.formats.format import FormatError
-from projector.formats.reading import Fields, hang
 from projector.json import JsonText, dump
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from projector import events as ev
     from projector.events import Outcome
+    from projector.formats.reading import Fields
 
 _EXPECTED: Final = 'a record of stream-json was expected: an object with "type" and "session_id" or "parent_tool_use_id"'
 _PLACED: Final = ("type", "message", "session_id", "parent_tool_use_id", "timestamp", "tool_use_result")
@@ -145,10 +145,10 @@ class _Log:
             thread.finish()
             if call is None:
                 drafts = [*thread.drafts[:-1], *(_end(draft, self._result) for draft in thread.drafts[-1:])]
-                yield History(hang(drafts), self._session, metadata=self._metadata, losses=losses)
+                yield History(tuple(drafts), self._session, metadata=self._metadata, losses=losses)
             else:
                 metadata = {"isSidechain": "true", "parent_tool_use_id": dump(call)}
-                yield History(hang(thread.drafts), f"{self._session or ''}/{call}", metadata=metadata)
+                yield History(tuple(thread.drafts), f"{self._session or ''}/{call}", metadata=metadata)
 
 
 def _feed(thread: _Thread, record: Fields) -> None:

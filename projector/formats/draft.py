@@ -10,6 +10,7 @@ import hashlib
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from projector import events as ev
 from projector.draft import Usage
@@ -79,16 +80,52 @@ def runs_of(history: History, source: str) -> Iterator[ImportedRun]:
     `source` names where the history comes from: the same one gives the same ids.
     """
     ids: list[str] = []
-    for first, drafts in _split(history.drafts):
-        run_id = hashlib.sha256(f"{source}\0{first}".encode("utf-8", "surrogatepass")).hexdigest()[: 2 * _ID_BYTES]
+    for first, drafts in split_runs(hang(history.drafts)):
+        run_id = run_id_of(source, first)
         parent = drafts[0].parent
         at = (ids[-1] if ids else None) if parent == BEFORE else None if parent is None else ids[parent]
-        own = [f"{run_id}.{number}" for number in range(1, len(drafts) + 1)]
-        ids += own
-        yield ImportedRun(run_id, tuple(_bodies(run_id, at, drafts, own)), tuple(own))
+        made = run_of(run_id, at, drafts)
+        ids += made.message_ids
+        yield made
 
 
-def _split(drafts: Sequence[Draft]) -> Iterator[tuple[int, Sequence[Draft]]]:
+def run_id_of(source: str, first: int | str) -> str:
+    """The id of a run that begins at a place of a source."""
+    return hashlib.sha256(f"{source}\0{first}".encode("utf-8", "surrogatepass")).hexdigest()[: 2 * _ID_BYTES]
+
+
+def run_of(run_id: str, parent: str | None, drafts: Sequence[Draft]) -> ImportedRun:
+    """One run of these messages, each behind the one before it, the first behind `parent`."""
+    own = tuple(f"{run_id}.{number}" for number in range(1, len(drafts) + 1))
+    return ImportedRun(run_id, tuple(_bodies(run_id, parent, drafts, own)), own)
+
+
+def hang(drafts: Sequence[Draft]) -> tuple[Draft, ...]:
+    """The drafts, none of them behind a message that its run will not leave.
+
+    A message without content is left out when its run ends, and so is an unfinished one of a failed run; what follows
+    such a message in another run hangs behind the one before it.
+    """
+    stands: list[int | None] = []
+    hung: list[Draft] = []
+    for at, draft in enumerate(drafts):
+        parent = (at - 1 if at else None) if draft.parent == BEFORE else draft.parent
+        standing = None if parent is None else stands[parent]
+        stands.append(standing if is_left_out(draft) else at)
+        hung.append(draft if standing == parent else replace(draft, parent=standing))
+    return tuple(hung)
+
+
+def is_left_out(draft: Draft) -> bool:
+    """Whether the end of its run leaves nothing of a message."""
+    if draft.status == "partial" and draft.ends_run == "failed":
+        return True
+    empty = ("text", "reasoning")
+    return all(block.kind in empty and not (block.text or block.fields or block.signature) for block in draft.blocks)
+
+
+def split_runs(drafts: Sequence[Draft]) -> Iterator[tuple[int, Sequence[Draft]]]:
+    """The drafts of each run, and the place of its first."""
     first = 0
     for at in range(1, len(drafts) + 1):
         if at == len(drafts) or _begins_run(drafts, at):

@@ -15,7 +15,7 @@ from projector.formats.blocks import blocks_of, kept_block, media_block, part_da
 from projector.formats.draft import Draft, History, result_draft, text_block
 from projector.formats.format import FormatError
 from projector.formats.gemini_stream import PROVIDER, GeminiStream
-from projector.formats.reading import Fields, hang
+from projector.formats.reading import Fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ def read(text: str) -> Iterator[History]:
     calls = _Calls()
     for content in request.objects("contents"):
         drafts += calls.answer(content) if content.maybe_text("role") == "model" else calls.ask(content)
-    yield History(hang(drafts), metadata=request.rest("contents", "systemInstruction", "system_instruction"))
+    yield History(tuple(drafts), metadata=request.rest("contents", "systemInstruction", "system_instruction"))
 
 
 class _Calls:

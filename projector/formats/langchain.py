@@ -20,7 +20,7 @@ from projector.formats.format import Export, FormatError
 from projector.formats.langchain_blocks import MAKERS, PROVIDER
 from projector.formats.mending import Rules, mend
 from projector.formats.payloads import maker_of, opaque, part_block, payload_for, signer_of
-from projector.formats.reading import Fields, hang, items_of, shown
+from projector.formats.reading import Fields, items_of, shown
 from projector.json import JsonText, decode, dump, is_json, plain, split
 from projector.message import Block
 
@@ -100,7 +100,7 @@ def _history(messages: Iterable[Fields]) -> History:
         if kind == "chat" and message.text("role") not in _CHAT_ROLES:
             losses.append(Loss(f"the role {message.text('role')!r}, it is taken as the user's", message.maybe_text("id")))
         drafts.append(_draft(kind, message))
-    return History(hang(drafts), losses=tuple(losses))
+    return History(tuple(drafts), losses=tuple(losses))
 
 
 def _plain_form(given: Fields) -> tuple[str, Fields]:

@@ -16,7 +16,7 @@ from projector.formats.blocks import kept_block, media_block, part_kept, part_me
 from projector.formats.draft import Draft, History, Loss, result_draft, text_block
 from projector.formats.format import FormatError
 from projector.formats.payloads import opaque
-from projector.formats.reading import Fields, hang, lines_of
+from projector.formats.reading import Fields, lines_of
 from projector.json import JsonText, dump, is_json
 from projector.message import Block
 
@@ -48,7 +48,7 @@ def read(text: str) -> Iterator[History]:
     if first is None:
         raise FormatError(f"the file is empty: {_EXPECTED}")
     if (message := _lone_message(text)) is not None:
-        yield History(hang([_message(message)]))
+        yield History((_message(message),))
         return
     header = Fields(*first)
     if header.maybe_text("type") != "session":
@@ -103,7 +103,7 @@ class _Session:
                 metadata |= told
             else:
                 drafts[at] = replace(drafts[at], metadata=drafts[at].metadata | told)
-        return History(hang(drafts), self._header.maybe_text("id"), self._title, metadata, tuple(self._losses))
+        return History(tuple(drafts), self._header.maybe_text("id"), self._title, metadata, tuple(self._losses))
 
     def _parent(self, entry: Fields) -> int | None:
         if "id" not in entry:  # version 1

@@ -6,16 +6,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from msgspec.structs import replace
 
-from projector.formats.draft import BEFORE
 from projector.formats.format import FormatError
 from projector.json import InvalidJson, JsonText, decode, is_json, split, split_array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from projector.formats.draft import Draft
+    from collections.abc import Iterator
 
 _SHOWN: Final = 60
 
@@ -156,26 +152,3 @@ def shown(text: str) -> str:
     short = "".join(each if each.isprintable() else repr(each)[1:-1] for each in said[:_SHOWN])
     kind = {"{": "an object: ", "[": "a list: "}.get(said[:1], "")
     return f"{kind}{short}{'…' if len(said) > _SHOWN else ''}" if said else "nothing"
-
-
-def hang(drafts: Sequence[Draft]) -> tuple[Draft, ...]:
-    """The drafts, none of them behind a message that a run will not leave.
-
-    A message without content is left out when its run ends, and so is an unfinished one of a failed run; what follows
-    such a message in another run hangs behind the one before it.
-    """
-    stands: list[int | None] = []
-    hung: list[Draft] = []
-    for at, draft in enumerate(drafts):
-        parent = (at - 1 if at else None) if draft.parent == BEFORE else draft.parent
-        standing = None if parent is None else stands[parent]
-        stands.append(standing if _is_left_out(draft) else at)
-        hung.append(draft if standing == parent else replace(draft, parent=standing))
-    return tuple(hung)
-
-
-def _is_left_out(draft: Draft) -> bool:
-    if draft.status == "partial" and draft.ends_run == "failed":
-        return True
-    empty = ("text", "reasoning")
-    return all(block.kind in empty and not (block.text or block.fields or block.signature) for block in draft.blocks)

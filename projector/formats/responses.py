@@ -14,7 +14,7 @@ from projector.formats.draft import Draft, History, Loss, text_parts
 from projector.formats.format import Export
 from projector.formats.mending import Rules, mend
 from projector.formats.payloads import maker_of, payload_for
-from projector.formats.reading import Fields, hang, items_of
+from projector.formats.reading import Fields, items_of
 from projector.formats.responses_items import (
     PART,
     PROVIDER,
@@ -91,7 +91,7 @@ def read(text: str) -> Iterator[History]:
             reader.read(item, fields)
         except InvalidJson as error:
             raise fields.wrong(f"the item can't be read ({error})") from error
-    yield History(hang(reader.drafts), metadata=metadata)
+    yield History(tuple(reader.drafts), metadata=metadata)
 
 
 class _Reader:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from projector.formats.blocks import kept_block, media_block, part_text
 from projector.formats.draft import Draft, History, call_block, result_draft, text_block
 from projector.formats.format import FormatError
-from projector.formats.reading import Fields, hang, is_whole, shown
+from projector.formats.reading import Fields, is_whole, shown
 from projector.json import InvalidJson, decode, dump
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def read(text: str) -> Iterator[History]:
     metadata = document.rest("history", "trajectory")
     if outside:
         metadata["steps"] = f"[{','.join(outside)}]"
-    yield History(hang(_ended(drafts, document.object("info"))), metadata=metadata)
+    yield History(tuple(_ended(drafts, document.object("info"))), metadata=metadata)
 
 
 def _drafts(message: Fields) -> list[Draft]:

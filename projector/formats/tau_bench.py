@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from projector.formats.blocks import kept_block, part_text
 from projector.formats.draft import Draft, History, Loss, call_block, result_draft, text_block
 from projector.formats.format import FormatError
-from projector.formats.reading import Fields, hang, is_whole, items_of, lines_of
+from projector.formats.reading import Fields, is_whole, items_of, lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,11 +54,11 @@ def _history(record: Fields) -> History:
         drafts = [_draft(message) for message in record.objects("traj")]
         task, trial = record.raw("task_id"), record.raw("trial")
         name = None if task is None else f"{task}.{trial}" if trial is not None else task
-        return History(hang(drafts), name, metadata=record.rest("traj"))
+        return History(tuple(drafts), name, metadata=record.rest("traj"))
     if "messages_display" in record:
         shows = record.text("messages_display")
         shown_drafts, losses = _read_display(shows, record)
-        return History(hang(shown_drafts), metadata=record.rest("messages_display"), losses=losses)
+        return History(tuple(shown_drafts), metadata=record.rest("messages_display"), losses=losses)
     raise record.wrong(f"{_EXPECTED}, not one with {sorted(record.names())[:8]}")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from projector.formats.draft import Draft, History, Loss, text_block
 from projector.formats.format import FormatError
-from projector.formats.reading import Fields, hang, items_of, lines_of
+from projector.formats.reading import Fields, items_of, lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +70,7 @@ def _read_nested(tree: Fields) -> History:
         drafts.append(_draft(message, parent))
         replies = _ranked([(reply, reply.whole("rank")) for reply in message.objects("replies")])
         waiting += [(reply, len(drafts) - 1) for reply in reversed(replies)]
-    return History(hang(drafts), tree.maybe_text("message_tree_id"), metadata=tree.rest("message_tree_id", "prompt"))
+    return History(tuple(drafts), tree.maybe_text("message_tree_id"), metadata=tree.rest("message_tree_id", "prompt"))
 
 
 def _read_list(messages: Iterator[Fields]) -> Iterator[History]:
@@ -106,7 +106,7 @@ def _read_from(root: str, nodes: dict[str, _Node], children: dict[str, list[str]
         waiting += [(reply, len(drafts) - 1) for reply in reversed(replies)]
     first = nodes[root]
     lost = f"{first.fields.place}: the message it answers ({first.parent}) is not in this file"
-    return History(hang(drafts), root, losses=(Loss(lost),) if first.parent is not None else ())
+    return History(tuple(drafts), root, losses=(Loss(lost),) if first.parent is not None else ())
 
 
 def _draft(message: Fields, parent: int | None) -> Draft:

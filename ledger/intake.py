@@ -1,0 +1,300 @@
+"""Takes in conversations that others have kept: histories, and what providers streamed, each once.
+
+Ids are derived from the conversation and the place in it, so that what is there already is known again: the same file
+adds nothing, one that has grown adds what is new. Runs are appended whole, many at once, under `expected_seq`; one that
+is too large for one append goes by its producer, whose watermark tells where a broken import goes on (law 3).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from ledger.commit import join_fields
+from ledger.errors import ImportDiffers
+from ledger.media import put_media
+from projector import events as ev
+from projector import transcript
+from projector.events import to_event, validate
+from projector.formats import STREAMS
+from projector.formats.attachments import Detacher
+from projector.formats.draft import BEFORE, hang, is_left_out, run_id_of, run_of, split_runs
+from projector.json import raw
+from stream import Event, NewEvent, Producer, SeqConflict
+from stream.limits import check_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from ledger.ledger import Ledger
+    from ledger.records import RunInfo
+    from projector import Message
+    from projector.formats.draft import Draft, History
+    from projector.formats.framing import Payload
+
+_PAGE_EVENTS: Final = 1000
+_PAGE_BYTES: Final = 1024 * 1024
+_JOINED: Final = 1024
+"""Characters of deltas that are joined: by size only, so that a repeated import repeats its events."""
+
+
+class Stream(NamedTuple):
+    """What a provider streamed: `read` again each time, of which `chunk_count` are whole.
+
+    `key` tells it from others of its conversation.
+    """
+
+    format: str
+    read: Callable[[], Iterator[Payload]]
+    chunk_count: int
+    is_torn: bool = False
+    key: str = ""
+
+    def chunks(self) -> Iterator[str]:
+        """The whole chunks, in order, one at a time."""
+        return (payload.data for payload in itertools.islice(self.read(), self.chunk_count))
+
+
+class Recorded(NamedTuple):
+    """A conversation of a file: a history, and what was answered to it; of several answers each is a branch."""
+
+    history: History | None = None
+    answers: tuple[Stream, ...] = ()
+
+    @property
+    def name(self) -> str | None:
+        """What it is called in its file."""
+        return None if self.history is None else self.history.name
+
+
+class TakenIn(NamedTuple):
+    """What became of a conversation: runs and events that were added, messages that were there, where it ends."""
+
+    runs: int
+    events: int
+    known: int
+    head: int
+
+
+async def take_in(
+    ledger: Ledger, conversation: str, recorded: Recorded, advance: Callable[[int], object] = lambda _: None
+) -> TakenIn:
+    """Records what a file holds of a conversation; `advance` hears how many events were stored.
+
+    Safe to repeat, and beside others that write. A history begins at the root: beside what is there, if that is
+    something else. Raises `ImportDiffers` where a run of the same id says something else, `InvalidEvent`.
+    """
+    check_id("conversation id", conversation)
+    runs = events = 0
+    while True:
+        intake = _Intake(ledger, conversation, advance)
+        try:
+            await intake.take(recorded)
+        except SeqConflict:  # somebody wrote meanwhile: what is there by now is known the next time
+            continue
+        finally:
+            runs, events = runs + intake.runs, events + intake.events
+        await ledger.catch_up(conversation)
+        return TakenIn(runs, events, intake.known, (await ledger.store.bounds(conversation)).head)
+
+
+class _Intake:
+    def __init__(self, ledger: Ledger, conversation: str, advance: Callable[[int], object]) -> None:
+        self._ledger = ledger
+        self._conversation = conversation
+        self._advance = advance
+        self._page: list[NewEvent] = []
+        self._page_runs = 0
+        self._size_bytes = 0
+        self._head = 0
+        self._is_new = True
+        self.runs = self.events = self.known = 0
+
+    async def take(self, recorded: Recorded) -> None:
+        bounds = await self._ledger.store.bounds(self._conversation)
+        self._head, self._is_new = bounds.head, bounds.head == 0
+        if self._is_new:
+            self._add(to_event(_created(recorded.history)))
+        else:
+            await self._ledger.catch_up(self._conversation)
+        leaf = None if recorded.history is None else await self._take_history(recorded.history)
+        for answer in recorded.answers:
+            await self._take_stream(answer, leaf)
+        await self._flush()
+
+    async def _take_history(self, history: History) -> str | None:
+        """Its runs; gives the message it ends with."""
+        drafts = hang(history.drafts)
+        ids: list[str] = []
+        for first, own in split_runs(drafts):
+            parent = (ids[-1] if ids else None) if own[0].parent == BEFORE else own[0].parent
+            await self._take_run(first, own, ids[parent] if isinstance(parent, int) else parent, ids)
+        standing = [message_id for message_id, draft in zip(ids, drafts, strict=True) if not is_left_out(draft)]
+        return standing[-1] if standing else None
+
+    async def _take_run(self, first: int, drafts: Sequence[Draft], parent: str | None, ids: list[str]) -> None:
+        """A run, or what a file that has grown adds to it, which is a run of its own."""
+        tried = 0
+        while True:
+            key = f"{first} again {tried}" if tried else first
+            made = run_of(run_id_of(self._conversation, key), parent, drafts)
+            if not await self._has_ended(made.run_id):
+                ids += made.message_ids
+                await self._add_run(made.run_id, made.bodies)
+                return
+            there = {message.id: message for message, _ in await self._messages(made.run_id)}
+            taken = next((at + 1 for at in reversed(range(len(drafts))) if made.message_ids[at] in there), 0)
+            if all(map(is_left_out, drafts[taken:])):
+                taken = len(drafts)
+            elif not taken:  # somebody has ended the run without a message
+                tried += 1
+                continue
+            self._require_same(run_of(made.run_id, parent, drafts[:taken]).bodies, there)
+            self.known += len(there)
+            ids += made.message_ids[:taken]
+            standing = [at for at in range(taken) if not is_left_out(drafts[at])]
+            parent = made.message_ids[standing[-1]] if standing else parent
+            first, drafts, tried = first + taken, drafts[taken:], 0
+            if not drafts:
+                return
+
+    async def _take_stream(self, stream: Stream, parent: str | None) -> None:
+        run_id = run_id_of(self._conversation, f"stream {stream.key}")
+        if await self._has_ended(run_id):
+            self.known += len(await self._messages(run_id))
+        else:
+            await self._add_run(run_id, _streamed(run_id, parent, stream))
+
+    async def _messages(self, run_id: str) -> list[tuple[Message, bool]]:
+        return await self._ledger.tables.messages_of(self._conversation, run_id)
+
+    async def _has_ended(self, run_id: str) -> bool:
+        run = None if self._is_new else await self._ledger.tables.run(self._conversation, run_id)
+        return run is not None and not self._is_without_end(run)
+
+    @staticmethod
+    def _is_without_end(run: RunInfo) -> bool:
+        return run.outcome is None and run.recovered is None
+
+    def _require_same(self, bodies: Iterable[ev.Body], there: dict[str, Message]) -> None:
+        """Raises `ImportDiffers` unless the ledger holds of a run what these events say, or what came in its place."""
+        state = transcript.initial
+        for seq, body in enumerate(_detached(bodies), 1):
+            event = to_event(body)
+            state = transcript.fold(state, Event(self._conversation, seq, event.type, event.data, 0))
+        for message in state.all_messages():
+            held = there.get(message.id)
+            if held is not None and (held.role, held.blocks) != (message.role, message.blocks):
+                raise ImportDiffers(self._conversation, message.id)
+
+    async def _add_run(self, run_id: str, bodies: Iterable[ev.Body]) -> None:
+        """A run as part of a page, or where it is longer than that, or has begun already, by its own producer."""
+        detacher = Detacher()
+        events: list[NewEvent] = []
+        size_bytes = 0
+        media: set[str] = set()
+        run = None if self._is_new else await self._ledger.tables.run(self._conversation, run_id)
+        number = None if run is None else 0
+        for body in _joined(bodies):
+            lean, attachments = detacher.detach(body)
+            for media_id, media_type, data in attachments:
+                if media_id not in media:
+                    await put_media(self._ledger.tables, self._conversation, data, media_type)
+                    media.add(media_id)
+                    events.append(to_event(ev.MediaAdded(media_id, media_type, len(data))))
+            events.append(to_event(lean))
+            size_bytes += len(events[-1].data)
+            if len(events) >= _PAGE_EVENTS or size_bytes >= _PAGE_BYTES:
+                number = await self._append_part(run_id, number or 0, events)
+                events, size_bytes = [], 0
+        if number is not None:
+            await self._append_part(run_id, number, events)
+        else:
+            if len(self._page) + len(events) > _PAGE_EVENTS or self._size_bytes + size_bytes > _PAGE_BYTES:
+                await self._flush()
+            for event in events:
+                self._add(event)
+            self._page_runs += 1
+            return
+        self.runs += 1
+
+    async def _append_part(self, run_id: str, number: int, events: list[NewEvent]) -> int:
+        """A part of a long run, which is there already if a broken import stored it; gives the number of the next."""
+        if not events:
+            return number
+        await self._flush()
+        validate(events)
+        result = await self._ledger.store.append(self._conversation, events, producer=Producer(run_id, 0, number))
+        if not result.duplicate:
+            self._count(len(events))
+        self._head = max(self._head, result.last_seq)
+        return number + 1
+
+    def _add(self, event: NewEvent) -> None:
+        self._page.append(event)
+        self._size_bytes += len(event.data)
+
+    async def _flush(self) -> None:
+        if not self._page:
+            return
+        validate(self._page)
+        digest = hashlib.sha256(b"\0".join(event.data for event in self._page)).hexdigest()
+        result = await self._ledger.store.append(
+            self._conversation, self._page, expected_seq=self._head, append_id=f"import-{digest}"
+        )
+        self._head = result.last_seq
+        self.runs += self._page_runs
+        self._count(len(self._page))
+        self._page, self._page_runs, self._size_bytes = [], 0, 0
+
+    def _count(self, events: int) -> None:
+        self.events += events
+        self._advance(events)
+
+
+def _created(history: History | None) -> ev.ConversationCreated:
+    if history is None:
+        return ev.ConversationCreated()
+    return ev.ConversationCreated(history.title, raw(join_fields(history.metadata) if history.metadata else None))
+
+
+def _streamed(run_id: str, parent: str | None, stream: Stream) -> Iterator[ev.Body]:
+    """A stream as a run; of one that breaks off, or has no end, an incomplete one."""
+    numbers = itertools.count(1)
+    adapter = STREAMS[stream.format](run_id, lambda: f"{run_id}.{next(numbers)}")
+    yield ev.RunStarted(run_id, parent, "submit", run_id, provider=stream.format)
+    for chunk in stream.chunks():
+        yield from adapter.feed(chunk)
+    end = adapter.end()
+    outcome = "incomplete" if stream.is_torn else end.outcome
+    yield ev.RunFinished(run_id, outcome, end.finish_reason, raw(end.error))  # type: ignore[arg-type] # one of the outcomes
+
+
+def _detached(bodies: Iterable[ev.Body]) -> Iterator[ev.Body]:
+    detacher = Detacher()
+    return (detacher.detach(body)[0] for body in _joined(bodies))
+
+
+def _joined(bodies: Iterable[ev.Body]) -> Iterator[ev.Body]:
+    """Adjacent deltas of one block as one, up to a size."""
+    head: ev.BlockDelta | None = None
+    pieces: list[str] = []
+    for body in bodies:
+        delta = body if isinstance(body, ev.BlockDelta) else None
+        if head is not None and delta is not None and _is_of(delta, head) and sum(map(len, pieces)) < _JOINED:
+            pieces.append(delta.text)
+            continue
+        if head is not None:
+            yield replace(head, text="".join(pieces))
+        head, pieces = delta, [delta.text] if delta is not None else []
+        if delta is None:
+            yield body
+    if head is not None:
+        yield replace(head, text="".join(pieces))
+
+
+def _is_of(delta: ev.BlockDelta, head: ev.BlockDelta) -> bool:
+    return (delta.message_id, delta.block, delta.field) == (head.message_id, head.block, head.field)

@@ -1,0 +1,65 @@
+"""Documents of histories: one JSON value, or lines that are each a document or a message."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from projector.formats.format import FormatError
+from projector.formats.reading import is_whole, items_of, lines_of
+from projector.formats.registry import OF_LINES, READERS
+from projector.json import split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from projector.formats.draft import History
+    from projector.json import JsonText
+
+_HOLDS_MESSAGES: Final = frozenset({"messages", "contents", "input", "output", "history"})
+_ENOUGH: Final = 50
+"""How many values are looked at to tell a format."""
+
+
+def read_document(text: str, name: str) -> Iterator[History]:
+    """The histories of a document in the format `name`.
+
+    Raises `FormatError` with the place and what was expected, behind the histories that are whole.
+    """
+    read = READERS[name]
+    if name in OF_LINES or not is_of_lines(text):
+        yield from read(text)
+        return
+    lines = list(lines_of(text))
+    if is_whole(lines[0][0]) and not split(lines[0][0]).keys() & _HOLDS_MESSAGES:
+        for line, place in lines:
+            if not is_whole(line):
+                raise FormatError(f"{place}: a JSON object was expected, and it breaks off or is none")
+        yield from read(f"[{','.join(line for line, _ in lines)}]")
+        return
+    for line, place in lines:
+        try:
+            yield from read(line)
+        except FormatError as error:
+            raise FormatError(f"{place}: {error}") from error
+
+
+def first_values(text: str) -> list[JsonText]:
+    """What tells the format of a document: it itself, or its first items or lines. Raises `FormatError` for an empty one."""
+    document = text.lstrip("\ufeff \t\r\n")
+    if not document:
+        raise FormatError("the file is empty")
+    if document.startswith("["):
+        items = items_of(document, "the document")
+        if not items:
+            raise FormatError("the document is an empty list")
+        return items[:_ENOUGH]
+    if not is_of_lines(text):
+        return [document]
+    return [line for (line, _), _ in zip(lines_of(text), range(_ENOUGH), strict=False)]
+
+
+def is_of_lines(text: str) -> bool:
+    """Whether each line is a JSON object: the first is one, and more follow."""
+    lines = lines_of(text)
+    first, second = next(lines, None), next(lines, None)
+    return first is not None and second is not None and first[0].lstrip("\ufeff ").startswith("{") and is_whole(first[0])

@@ -1,0 +1,90 @@
+"""Every format by its name: what reads its streams and its histories, and what writes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from projector.formats import (
+    agui,
+    ai_sdk,
+    anthropic_messages,
+    bedrock_messages,
+    chat,
+    claude_code,
+    gemini_messages,
+    langchain,
+    pi,
+    responses,
+    swe_agent,
+    tau_bench,
+    trees,
+)  # fmt: skip
+from projector.formats.agui_events import write_stream as write_agui
+from projector.formats.agui_stream import AguiStream
+from projector.formats.ai_sdk_chunks import write_stream as write_ai_sdk
+from projector.formats.ai_sdk_stream import AiSdkStream
+from projector.formats.anthropic import AnthropicStream
+from projector.formats.anthropic_events import write_stream as write_anthropic
+from projector.formats.bedrock_stream import BedrockStream
+from projector.formats.chat_chunks import write_stream as write_chat
+from projector.formats.chat_stream import ChatStream
+from projector.formats.gemini_stream import GeminiStream
+from projector.formats.responses_events import write_stream as write_responses
+from projector.formats.responses_stream import ResponsesStream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from projector.formats.draft import History
+    from projector.formats.format import Export, StreamFormat
+    from projector.message import Message
+
+STREAMS: Final[dict[str, Callable[[str, Callable[[], str]], StreamFormat]]] = {
+    "agui": AguiStream,
+    "ai-sdk": AiSdkStream,
+    "anthropic": AnthropicStream,
+    "bedrock": BedrockStream,
+    "chat": ChatStream,
+    "gemini": GeminiStream,
+    "responses": ResponsesStream,
+}
+"""Stream formats by the name that `Run.feed` and `tailfold play --format` take."""
+
+READERS: Final[dict[str, Callable[[str], Iterator[History]]]] = {
+    "agui": agui.read,
+    "ai-sdk": ai_sdk.read,
+    "anthropic": anthropic_messages.read,
+    "bedrock": bedrock_messages.read,
+    "chat": chat.read,
+    "claude-code": claude_code.read,
+    "gemini": gemini_messages.read,
+    "langchain": langchain.read,
+    "pi": pi.read,
+    "responses": responses.read,
+    "swe-agent": swe_agent.read,
+    "tau-bench": tau_bench.read,
+    "trees": trees.read,
+}
+"""What reads a document of a format, by the name that `tailfold import --format` takes."""
+
+OF_LINES: Final = frozenset({"claude-code", "pi", "tau-bench", "trees"})
+"""Those whose documents are lines; of the others each line is a document of its own, or a message."""
+
+WRITERS: Final[dict[str, Callable[[Sequence[Message]], Export]]] = {
+    "agui": agui.write,
+    "ai-sdk": ai_sdk.write,
+    "anthropic": anthropic_messages.write,
+    "chat": chat.write,
+    "langchain": langchain.write,
+    "responses": responses.write,
+}
+"""What writes a path of messages, by the name that `tailfold export --format` takes."""
+
+STREAM_WRITERS: Final[dict[str, Callable[[Sequence[Message]], list[dict[str, Any]]]]] = {
+    "agui-stream": write_agui,
+    "ai-sdk-stream": write_ai_sdk,
+    "anthropic-stream": write_anthropic,
+    "chat-stream": write_chat,
+    "responses-stream": write_responses,
+}
+"""What writes messages as they would have been streamed."""
