@@ -17,6 +17,7 @@ from ledger.erasure import begin_erasure, finish_erasure
 from ledger.errors import LedgerBehind, LedgerDiverged, UnknownConversation, UnknownMessage, UnknownRun
 from ledger.following import follow_conversation
 from ledger.holds import held, hold
+from ledger.intake import Recorded, TakenIn, take_in
 from ledger.media import get_media, put_media
 from ledger.outbox import Outbox
 from ledger.pins import pins_of
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from ledger.verification import Finding
     from projector import Block, Compaction, Projector, State
     from projector.events import Action
+    from projector.formats.draft import History
     from stream import AppendResult, Event, EventStore
     from stream.sqlite.statistics import StoreStatistics
 
@@ -130,6 +132,13 @@ class Ledger(Reader):
         """Appends events that a caller made itself, after checking each body (law 14). Raises `InvalidEvent`."""
         validate(list(events))
         return await self.store.append(conversation, events, expected_seq=expected_seq)
+
+    async def take_in(self, conversation: str, history: History) -> TakenIn:
+        """Records a history that another program has kept, as `projector.formats.READERS` read it; twice adds nothing.
+
+        Its media go to the store. Raises `ImportDiffers` where the conversation holds something else in its place.
+        """
+        return await take_in(self, conversation, Recorded(history))
 
     async def select(self, conversation: str, message_id: str) -> None:
         """Makes the path through a committed message the active one, until a later turn is committed at one of its forks.

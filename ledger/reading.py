@@ -8,10 +8,22 @@ import structlog
 from msgspec.structs import replace
 
 from ledger.catchup import CatchUp
-from ledger.errors import LedgerBehind, LedgerDiverged, UnknownConversation, UnknownMessage, UnknownRun
+from ledger.errors import (
+    LedgerBehind,
+    LedgerDamaged,
+    LedgerDiverged,
+    UnknownConversation,
+    UnknownMedia,
+    UnknownMessage,
+    UnknownRun,
+)  # fmt: skip
 from ledger.following import open_runs_of
+from ledger.media import get_media
 from ledger.sqlite import Page
 from projector import fork_points, load, open_runs
+from projector.formats import STREAM_WRITERS, WRITERS, Export
+from projector.formats.attachments import attach, names_of
+from projector.formats.draft import Loss
 from stream import CorruptEvent, SnapshotUnreadable
 from stream.limits import check_id
 
@@ -90,6 +102,35 @@ class Reader:
         leaf = await self.tables.leaf(conversation, selections) if selections else position.leaf
         leaf = leaf if end is None else end.parent_id
         return [] if leaf is None or limit == 0 else await self.tables.path(conversation, leaf, limit)
+
+    async def export(
+        self,
+        conversation: str,
+        format: str,  # noqa: A002 - the word users know from the command line
+        *,
+        selections: Mapping[str, str] | None = None,
+    ) -> Export:
+        """The active path as a provider or program takes it, with what was lost or mended on the way.
+
+        `format` is one of `projector.formats.WRITERS`, or of `STREAM_WRITERS` for what would have been streamed. Bytes of
+        media are put in from the store. Log and ledger stay as they are. Raises `ValueError` for a format that is none.
+        """
+        if format not in WRITERS and format not in STREAM_WRITERS:
+            raise ValueError(f"{format!r} is no format to export to: use one of {', '.join((*WRITERS, *STREAM_WRITERS))}")
+        path = await self.transcript(conversation, selections=selections)
+        found: dict[str, bytes] = {}
+        losses: list[Loss] = []
+        for media_id in names_of(path):
+            try:
+                found[media_id] = (await get_media(self.tables, media_id)).data
+            except (UnknownMedia, LedgerDamaged) as error:
+                losses.append(Loss(str(error)))
+        whole = [attach(message, found.get) for message in path]
+        if format in WRITERS:
+            export = WRITERS[format](whole)
+            return replace(export, losses=(*losses, *export.losses))
+        beside = WRITERS[format.removesuffix("-stream")](whole)  # what has no form in a history has none in a stream
+        return Export(STREAM_WRITERS[format](whole), (*losses, *beside.losses), ())
 
     async def tree(self, conversation: str) -> Tree:
         """All messages as a tree, and where it forks."""

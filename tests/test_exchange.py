@@ -328,7 +328,7 @@ WRONG = [
     ("no json", with_line(2, "hello"), ", line 2: this is no line of a Tailfold export: JSON is malformed"),
     ("array", with_line(2, "[1]"), ", line 2: this is no line of a Tailfold export: Expected `object`, got `array`"),
     ("deep", with_line(2, '{"seq":' + "[" * 100_000 + "]" * 100_000 + "}"), "line 2: this is no line"),
-    ("recording", SAMPLE.read_text(encoding="utf-8"), "was expected first (recorded streams are for `tailfold play`)"),
+    ("recording", SAMPLE.read_text(encoding="utf-8"), 'line 1: {"tailfold": 1, '),
     ("events", "\n".join(LINES[1:]), 'line 1: {"tailfold": 1, "conversation": …'),
     ("newer", with_line(1, HEADER.replace("1", "2", 1)), "line 1: its format is 2, this one knows 1: upgrade Tailfold"),
     ("odd id", with_line(1, HEADER.replace('"c"', '""')), "line 1: conversation id '' is empty"),
@@ -357,7 +357,7 @@ def test_a_line_that_is_wrong_is_named_before_anything_is_stored(shell: Shell, t
     files = [tmp_path / f"{name}.jsonl" for name, _, _ in WRONG]
     for file, (_, content, _) in zip(files, WRONG, strict=True):
         file.write_text(content)
-    told = refuse_each(shell, [["import", str(file)] for file in files])
+    told = refuse_each(shell, [["import", str(file), "--format", "tailfold"] for file in files])
     for file, (_, _, why), line in zip(files, WRONG, told, strict=True):
         assert line.startswith(f"tailfold: {file}")
         assert why.encode("ascii", "backslashreplace").decode() in line
@@ -386,7 +386,7 @@ def test_all_files_are_looked_through_before_any_is_stored(shell: Shell, tmp_pat
     (tmp_path / "bad.jsonl").write_text("\n".join(LINES[:2]))
     assert "bad.jsonl, line 2" in refused(shell, "import", str(tmp_path / "good.jsonl"), str(tmp_path / "bad.jsonl"))
     assert "No such file" in refused(shell, "import", str(tmp_path / "good.jsonl"), str(tmp_path / "no.jsonl"))
-    assert "Is a directory" in refused(shell, "import", str(tmp_path))
+    assert "not for a folder" in refused(shell, "import", str(tmp_path), "--into", "c")
     assert not shell.data.exists()
     shell.run("import", str(tmp_path / "good.jsonl"))
     assert shell.run("export", "c") == "\n".join([*LINES, ""])
@@ -407,9 +407,9 @@ def test_a_file_that_changes_while_it_is_read_is_not_taken_in(tmp_path: Path) ->
 def test_an_unknown_format_names_those_there_are(shell: Shell, tmp_path: Path) -> None:
     fill(shell, much)
     for words in (["export", "a"], ["import", str(tmp_path / "x")]):
-        told = refused(shell, *words, "--format", "anthropic")
-        assert "'anthropic' is no format of conversations: use tailfold" in told
-        assert "`tailfold play`, which takes anthropic" in told
+        told = refused(shell, *words, "--format", "telegraph")
+        assert "'telegraph' is no format" in told
+        assert "anthropic, " in told
 
 
 def test_what_is_there_is_not_overwritten_and_what_fails_leaves_nothing(shell: Shell, tmp_path: Path) -> None:

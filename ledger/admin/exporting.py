@@ -1,22 +1,22 @@
-"""The command `export`: conversations as Tailfold JSONL."""
+"""The command `export`: conversations as Tailfold JSONL, or as a provider or program takes them."""
 
 from __future__ import annotations
 
-import gzip
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 import typer
 
-from ledger.admin.jsonl import TAILFOLD, check_format, event_line, header_line, media_line
+from ledger.admin.jsonl import TAILFOLD, event_line, header_line, media_line
 from ledger.admin.output import make_console, print_json, progress
-from ledger.admin.shell import All, AsJson, Format, Found, OneOrAll, check_one_or_all, require, with_ledger
+from ledger.admin.rendering import render
+from ledger.admin.shell import All, AsJson, Found, OneOrAll, check_one_or_all, require, with_ledger
+from ledger.admin.sinks import open_sink
 from ledger.errors import UnknownMedia
 from projector.events import MediaAdded, read_body
-from stream.sqlite.placing import place
+from projector.formats import STREAM_WRITERS, WRITERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
     from stream import Event
 
-Output = Annotated[Path | None, typer.Option(help="The file to make; gzipped where its name ends in .gz.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="The file to make; gzipped where its name ends in .gz.")]
+_FORMATS: Final = (TAILFOLD, *WRITERS, *STREAM_WRITERS)
+Format = Annotated[str, typer.Option("--format", help=f"The format: {', '.join(_FORMATS)}.")]
 _PAGE_EVENTS: Final = 1000
 _ONLY_OWNER: Final = 0o600  # what was said is nobody else's
 
@@ -51,9 +53,17 @@ def export(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Write the events of conversations as JSON lines, from which `import` makes the same log again."""
+    """Write the events of conversations as JSON lines, from which `import` makes the same log again.
+
+    In another format it is the active path that is written, such as its provider takes it, and what was lost or mended is
+    told on standard error.
+    """
     check_one_or_all(conversation, is_all=is_all)
-    check_format(format_name)
+    if format_name != TAILFOLD:
+        if format_name not in _FORMATS:
+            raise ValueError(f"{format_name!r} is no format to export to: use one of {', '.join(_FORMATS)}")
+        with_ledger(context, lambda ledger: render(ledger, conversation, format_name, output, as_json=as_json))
+        return
 
     async def job(ledger: Ledger) -> None:
         if conversation is not None:
@@ -61,7 +71,7 @@ def export(
             names = [conversation]
         else:
             names = [info.stream_id async for info in ledger.store.streams()]
-        with _sink(output) as write:
+        with open_sink(output) as write:
             done = [await _export_one(ledger, name, write, is_shown=output is not None) for name in names]
         if output is not None and as_json:
             print_json({"output": str(output), "conversations": [msgspec.to_builtins(exported) for exported in done]})
@@ -122,18 +132,3 @@ def _faults(exported: Exported) -> Iterator[str]:
         )
     for media_id in exported.missing_media:
         yield f"{of}: media {media_id} is not in the database, the export holds only its name"
-
-
-@contextmanager
-def _sink(output: Path | None) -> Iterator[Callable[[str], Any]]:
-    """Takes lines; a file is whole or absent, and the same lines make the same bytes."""
-    if output is None:
-        yield lambda line: sys.stdout.write(line + "\n")
-        sys.stdout.flush()
-        return
-    with place(str(output), mode=_ONLY_OWNER) as partial, Path(partial).open("r+b") as file:
-        if output.suffix != ".gz":
-            yield lambda line: file.write(line.encode() + b"\n")
-            return
-        with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0) as packed:
-            yield lambda line: packed.write(line.encode() + b"\n")

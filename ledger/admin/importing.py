@@ -88,7 +88,7 @@ def import_(
             refused: list[str] = []
             for path in files:
                 if path.is_dir():
-                    await _import_folder(ledger, path, format_name, done, refused)
+                    await _import_folder(ledger, path, Path(context.obj.data), format_name, done, refused)
                 else:
                     done += await _import(ledger, sources[path], into)
             _tell(done, refused, as_json=as_json, is_short=any(path.is_dir() for path in files))
@@ -100,10 +100,10 @@ def import_(
 
 
 async def _import_folder(
-    ledger: Ledger, folder: Path, format_name: str, done: list[Imported | TakenIn], refused: list[str]
+    ledger: Ledger, folder: Path, data: Path, format_name: str, done: list[Imported | TakenIn], refused: list[str]
 ) -> None:
     """Every file below a folder, in the order of their names; one that can't be taken in does not stop the others."""
-    paths = _files_below(folder)
+    paths = _files_below(folder, data)
     with progress(f"importing {folder}", len(paths)) as advance:
         for path in paths:
             try:
@@ -114,8 +114,14 @@ async def _import_folder(
             advance(1)
 
 
-def _files_below(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+def _files_below(folder: Path, data: Path) -> list[Path]:
+    """But for hidden files, and for the database, which may lie there too."""
+    own = data.resolve()
+    return [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.name.startswith(".") and not str(path.resolve()).startswith(str(own))
+    ]
 
 
 def _open(stack: ExitStack, path: Path, base: str, format_name: str, into: str | None) -> Source:

@@ -18,7 +18,6 @@ import msgspec
 from ledger.admin.lines import FileError, Line, lines_of
 from ledger.media import MAX_MEDIA_BYTES, Media
 from projector.events import validate
-from projector.formats import STREAMS
 from projector.json import dump
 from stream import Event, InvalidEvent, NewEvent
 from stream.limits import MAX_INTEGER, check_events, check_id, check_position
@@ -92,13 +91,6 @@ class Section(NamedTuple):
         return FileError(f"{self.path}: the file changed while it was read: let it be at rest")
 
 
-def check_format(name: str) -> None:
-    """Raises `ValueError` for a format that conversations are not exported to or imported from."""
-    if name != TAILFOLD:
-        played = f"; recorded streams are for `tailfold play`, which takes {', '.join(STREAMS)}"
-        raise ValueError(f"{name!r} is no format of conversations: use {TAILFOLD}{played}")
-
-
 def header_line(conversation: str, bounds: Bounds) -> str:
     """How a conversation begins."""
     return dump(
@@ -166,7 +158,7 @@ def _read(text: str, *, is_first: bool) -> Header | Event | Media:
     if kind.tailfold is not None:
         return _check_header(kind.tailfold, text)
     if is_first:
-        raise ValueError(f"{_HEADER} was expected first (recorded streams are for `tailfold play`)")
+        raise ValueError(f"{_HEADER} was expected first ")
     if kind.media is not None:
         return _to_media(_decode(text, _MediaLine))
     return _to_event(_decode(text, _EventLine))

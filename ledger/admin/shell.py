@@ -22,7 +22,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")
 Conversation = Annotated[str, typer.Argument(help="The conversation's id.")]
 OneOrAll = Annotated[str | None, typer.Argument(help="The conversation's id, or --all.", metavar="[CONVERSATION]")]
 All = Annotated[bool, typer.Option("--all", help="Every conversation.")]
-Format = Annotated[str, typer.Option("--format", help="The format of the file: tailfold.")]
 RunId = Annotated[str, typer.Argument(help="The run's id.")]
 Home = Annotated[str | None, typer.Option("--conversation", help="Its conversation, where several have such a run.")]
 

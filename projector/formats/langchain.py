@@ -85,8 +85,15 @@ def write(messages: Sequence[Message]) -> Export:
     """A path of messages as a list of LangChain messages, such as a chain sends them on; `payload` is that list."""
     mended = mend([replace(message, blocks=tuple(map(_wrap, message.blocks))) for message in messages], _RULES)
     writer = _Writer()
-    written = [writer.message(replace(message, blocks=tuple(map(_unwrap, message.blocks)))) for message in mended.messages]
-    return Export(written, (*mended.losses, *writer.losses), mended.repairs)
+    repairs: list[Loss] = []
+    written: list[dict[str, Any]] = []
+    for message in mended.messages:
+        said = writer.message(replace(message, blocks=tuple(map(_unwrap, message.blocks))))
+        if said["content"] or message.role == "tool" or said.get("tool_calls") or said.get("invalid_tool_calls"):
+            written.append(said)
+        else:
+            repairs.append(Loss("a message without content is not sent", message.id))
+    return Export(written, (*mended.losses, *writer.losses), (*mended.repairs, *repairs))
 
 
 def _history(messages: Iterable[Fields]) -> History:

@@ -1,0 +1,63 @@
+"""Conversations as providers and programs take them, for `export --format`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ledger.admin.output import print_json
+from ledger.admin.sinks import open_sink
+from projector.formats import STREAM_WRITERS
+from projector.json import dump
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ledger.ledger import Ledger
+
+
+async def render(ledger: Ledger, conversation: str | None, format_name: str, output: Path | None, *, as_json: bool) -> None:
+    """One conversation as one document, events of a stream one a line; of all of them each on a line with its id."""
+    names = [conversation] if conversation is not None else [info.conversation async for info in ledger.conversations()]
+    reports = []
+    with open_sink(output) as write:
+        for name in names:
+            export = await ledger.export(name, format_name)
+            report = {
+                "conversation": name,
+                "format": format_name,
+                "losses": [msgspec.to_builtins(loss) for loss in export.losses],
+                "repairs": [msgspec.to_builtins(repair) for repair in export.repairs],
+            }
+            if as_json and output is None:
+                write(dump(report | {"payload": export.payload}))
+                continue
+            reports.append(report)
+            if conversation is None:
+                write(dump({"conversation": name} | _as_object(export.payload, format_name)))
+            else:
+                for line in export.payload if format_name in STREAM_WRITERS else [export.payload]:
+                    write(dump(line))
+    if as_json and output is not None:
+        print_json({"output": str(output), "conversations": reports})
+    elif not as_json:
+        _tell_changes(reports)
+
+
+def _as_object(payload: Any, format_name: str) -> dict[str, Any]:
+    """What `import` reads again from a line."""
+    if isinstance(payload, dict):
+        return payload
+    return {"events" if format_name in STREAM_WRITERS else "input" if format_name == "responses" else "messages": payload}
+
+
+def _tell_changes(reports: Sequence[dict[str, Any]]) -> None:
+    for report in reports:
+        for kind, word in (("losses", "lost"), ("repairs", "mended")):
+            for change in report[kind]:
+                where = f" (message {change['message_id']})" if change.get("message_id") else ""
+                said = f"{report['conversation']}: {word}: {change['what']}{where}\n"
+                sys.stderr.write(said.encode("ascii", "backslashreplace").decode())
