@@ -20,7 +20,8 @@ import structlog
 from ledger import LedgerError, open_ledger
 from projector.formats.format import FormatError
 from stream import StreamError
-from tests.corpus_parts import Check, File, Waiting, answers, files_of
+from tests.corpus_import import import_too
+from tests.corpus_parts import Check, File, answers, files_of
 from tests.corpus_sources import take
 
 if TYPE_CHECKING:
@@ -39,9 +40,6 @@ def look(root: Path, path: Path) -> File:
     file = File(root, path)
     try:
         take(file)
-    except Waiting as what:
-        file.waiting = str(what)
-        file.conversations.clear()
     except FormatError as error:
         file.refused.append(str(error))
         file.check("it is imported", False, str(error))
@@ -97,24 +95,27 @@ def against(readme: dict[str, int], files: Sequence[File]) -> list[Check]:
 async def run(root: Path) -> int:
     """The whole look; the exit code."""
     readme = answers((root / "README.md").read_text(encoding="utf-8")) if (root / "README.md").is_file() else {}
-    table: list[tuple[str, ...]] = [("source", "files", "conversations", "messages", "events", "refused", "waiting", "checks")]
+    table: list[tuple[str, ...]] = [("source", "files", "conversations", "messages", "events", "refused", "checks")]
     reasons: list[str] = []
     failures: list[str] = []
     passed = 0
     with tempfile.TemporaryDirectory() as folder:
-        async with open_ledger(f"{folder}/corpus.db", durability="normal") as ledger:
+        async with (
+            open_ledger(f"{folder}/corpus.db", durability="normal") as ledger,
+            open_ledger(f"{folder}/imported.db", durability="normal") as imported,
+        ):
             for source in sorted(path for path in root.iterdir() if path.is_dir()):
                 files = [look(root, path) for path in files_of(source)]
                 for file in files:
                     await take_in(ledger, file)
+                    await import_too(imported, root, file)
                 own = [(file.name, check) for file in files for check in file.checks]
-                if not any(file.waiting for file in files):
-                    own += [(source.name, check) for check in against(readme.get(source.name, {}), files)]
+                own += [(source.name, check) for check in against(readme.get(source.name, {}), files)]
                 table.append(row(source.name, files, own))
                 reasons += tell_refused(source.name, files)
                 failures += [f"{name}: {check.what} ({check.found})" for name, check in own if not check.holds]
                 passed += sum(check.holds for _, check in own)
-            findings = [finding async for finding in ledger.reconcile() if not finding.is_note]
+            findings = [finding for each in (ledger, imported) async for finding in each.reconcile() if not finding.is_note]
             passed += not findings
             failures += [f"reconcile: {finding.conversation}: {finding.what}" for finding in findings]
     print_table(table)
@@ -131,19 +132,14 @@ def row(source: str, files: Sequence[File], checks: Sequence[tuple[str, Check]])
         sum(file.messages for file in files),
         sum(file.events for file in files),
         sum(bool(file.refused) for file in files),
-        sum(file.waiting is not None for file in files),
     )
     return (source, *(f"{number:,}" for number in numbers), f"{held:,}/{len(checks):,}")
 
 
 def tell_refused(source: str, files: Sequence[File]) -> list[str]:
-    """Why files were refused, and which formats have no reader yet; alike ones once."""
+    """Why files were refused; alike ones once."""
     why = Counter(reason[:_SHOWN_REASON] for file in files for reason in file.refused)
-    waiting = Counter(file.waiting for file in files if file.waiting is not None)
-    return [
-        *(f"{source}: refused {count} times: {reason}" for reason, count in why.most_common(12)),
-        *(f"{source}: waiting {count} times: no reader of {name}" for name, count in waiting.items()),
-    ]
+    return [f"{source}: refused {count} times: {reason}" for reason, count in why.most_common(12)]
 
 
 def print_table(rows: Sequence[tuple[str, ...]]) -> None:

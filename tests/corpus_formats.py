@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from importlib import import_module
-from importlib.util import find_spec
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from projector import formats
+from projector.formats import READERS, STREAMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,29 +20,6 @@ if TYPE_CHECKING:
 
 TOLD: Final = ("anthropic", "chat", "responses", "gemini", "bedrock")
 """Formats whose text deltas are joined by `told_text`."""
-_PACKAGE: Final = "projector.formats"
-STREAMS: Final = {
-    "anthropic": ("anthropic", "AnthropicStream"),
-    "chat": ("chat_stream", "ChatStream"),
-    "responses": ("responses_stream", "ResponsesStream"),
-    "gemini": ("gemini_stream", "GeminiStream"),
-    "bedrock": ("bedrock_stream", "BedrockStream"),
-    "agui": ("agui_stream", "AguiStream"),
-    "ai_sdk": ("ai_sdk_stream", "Stream"),
-}
-"""The module of each adapter, or how its modules begin, and its class, or how that ends."""
-HISTORIES: Final = {
-    "anthropic": "anthropic_messages",
-    "chat": "chat",
-    "responses": "responses",
-    "gemini": "gemini_messages",
-    "bedrock": "bedrock_messages",
-    "claude": "claude_code",
-    "pi": "pi",
-    "trees": "trees",
-    "swe-agent": "swe_agent",
-    "tau-bench": "tau_bench",
-}
 
 
 class Foreign(NamedTuple):
@@ -162,26 +136,14 @@ def is_rightly_refused(text: str) -> bool:
     return need is not None and need not in value
 
 
-def stream_format(name: str) -> Callable[[str, Callable[[], str]], StreamFormat] | None:
-    """The adapter of a stream, None while there is none."""
-    begins, ends = STREAMS[name]
-    for found in iter_modules(formats.__path__):
-        if found.name.startswith(begins):
-            module = import_module(f"{_PACKAGE}.{found.name}")
-            for word, value in vars(module).items():
-                if word.endswith(ends) and isinstance(value, type) and value.__module__ == module.__name__:
-                    made: Callable[[str, Callable[[], str]], StreamFormat] = value
-                    return made
-    return None
+def stream_format(name: str) -> Callable[[str, Callable[[], str]], StreamFormat]:
+    """The adapter of a stream."""
+    return STREAMS[name.replace("_", "-")]
 
 
-def history_format(name: str) -> Callable[[str], Iterator[History]] | None:
-    """The reader of histories, None while there is none."""
-    module = HISTORIES[name]
-    if find_spec(f"{_PACKAGE}.{module}") is None:
-        return None
-    read: Callable[[str], Iterator[History]] = import_module(f"{_PACKAGE}.{module}").read
-    return read
+def history_format(name: str) -> Callable[[str], Iterator[History]]:
+    """The reader of histories."""
+    return READERS[{"claude": "claude-code"}.get(name, name)]
 
 
 def load(text: str) -> Any:

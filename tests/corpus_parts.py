@@ -29,10 +29,6 @@ _ID_BYTES: Final = 200
 _BESIDE: Final = ("LICENSE", "SOURCE.md", "README.md", "SHA256SUMS")
 
 
-class Waiting(Exception):
-    """There is no reader of this format yet."""
-
-
 class Check(NamedTuple):
     """Something that must hold, and what was found where it does not."""
 
@@ -97,7 +93,6 @@ class File:
         self.name = str(path.relative_to(root)).removesuffix(".gz")
         self.conversations: list[Conversation] = []
         self.refused: list[str] = []
-        self.waiting: str | None = None
         self.checks: list[Check] = []
         self.counts: Counter[str] = Counter()
         self.events = 0

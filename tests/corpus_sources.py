@@ -25,7 +25,7 @@ from tests.corpus_formats import (
     stream_format,
     told_text,
 )
-from tests.corpus_parts import Conversation, File, Waiting, read_file
+from tests.corpus_parts import Conversation, File, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -41,10 +41,8 @@ class Played(NamedTuple):
 
 
 def play(name: str, payloads: Iterable[Payload], run_id: str, parent: str | None = None) -> Played:
-    """A stream as a run of events, through its adapter. Raises `Waiting` while there is none."""
+    """A stream as a run of events, through its adapter."""
     make = stream_format(name)
-    if make is None:
-        raise Waiting(name)
     numbers = itertools.count(1)
     stream = make(run_id, lambda: f"{run_id}.{next(numbers)}")
     bodies: list[ev.Body] = []
@@ -64,8 +62,6 @@ def play(name: str, payloads: Iterable[Payload], run_id: str, parent: str | None
 def take_logs(name: str, file: File) -> None:
     """A file of histories."""
     read = history_format(name)
-    if read is None:
-        raise Waiting(name)
     for number, history in enumerate(read(file.text)):
         file.conversations.append(Conversation.of(history, f"{file.name}#{number}"))
     if not file.conversations:
@@ -161,8 +157,6 @@ def take_recording(file: File) -> None:
         return
     if name == "anthropic" and isinstance(first, dict) and first.get("type") == "message":
         read = history_format("anthropic")
-        if read is None:
-            raise Waiting("anthropic messages")
         file.conversations += [Conversation.of(history, file.name) for history in read(payloads[0].data)]
         return
     played = take_stream(file, payloads, name)
@@ -197,8 +191,6 @@ def take_exchanges(file: File, exchanges: Sequence[Exchange]) -> None:
             file.counts["exchanges that are no conversation"] += 1
             continue
         read = history_format(name)
-        if read is None:
-            raise Waiting(name)
         [history] = read(exchange.request)
         if name in before:
             differing = differing_calls(before.pop(name), history)
@@ -232,7 +224,6 @@ def answer_of(name: str, exchange: Exchange, known: str, parent: str | None) -> 
     value = load(exchange.body.decode(errors="replace"))
     if name == "anthropic" and isinstance(value, dict) and value.get("type") == "message":
         read = history_format("anthropic")
-        assert read is not None
         [run] = runs_of(next(read(exchange.body.decode())), known)
         return Played([replace_parent(body, parent) for body in run.bodies], "completed", [])
     return play(name, read_all([exchange.body]), run_id, parent)
