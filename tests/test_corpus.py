@@ -60,9 +60,9 @@ def test_every_file_is_imported_and_what_the_data_says_of_itself_is_compared(dat
     assert (code, told[-1].endswith(" passed, 0 failed")) == (0, True)
     rows = [line.split() for line in told[1:4]]
     assert rows == [
-        ["something-else", "2", "2", "4", rows[0][4], "0", "0", rows[0][7]],
-        ["tau-bench", "1", "2", "6", rows[1][4], "0", "0", rows[1][7]],
-        ["vercel-ai", "1", "1", "1", rows[2][4], "0", "0", rows[2][7]],
+        ["something-else", "2", "2", "4", rows[0][4], "0", rows[0][6]],
+        ["tau-bench", "1", "2", "6", rows[1][4], "0", rows[1][6]],
+        ["vercel-ai", "1", "1", "1", rows[2][4], "0", rows[2][6]],
     ]
 
 

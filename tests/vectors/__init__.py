@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.vectors import branches, budget, compaction, delta, fold, log, retention
+from tests.vectors import branches, budget, chain, compaction, delta, fold, log, retention
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +21,7 @@ TOPICS: Final[dict[str, dict[str, Callable[[dict[str, Any]], Any]]]] = {
     "retention": retention.OPS,
     "delta": delta.OPS,
     "budget": budget.OPS,
+    "chain": chain.OPS,
 }
 
 
