@@ -9,7 +9,7 @@ import structlog
 from msgspec.structs import replace
 
 from ledger.branches import choose, join
-from ledger.effects import Amended, Begun, Described, Ended, Selected, Used
+from ledger.effects import Amended, Begun, Chosen, Described, Ended, Selected, Used
 from ledger.records import RunInfo
 from projector import Message, settle
 from projector import events as ev
@@ -41,6 +41,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _BE_ACTIVE: Final = "UPDATE conversations SET active_at = max(active_at, ?2) WHERE id = ?1"
 _USE: Final = """
 INSERT INTO uses SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM uses WHERE conversation = ?1 AND media = ?2)"""
+_CHOOSE: Final = """
+INSERT INTO choices SELECT ?1, ?2, ?3, ?4, ?5 WHERE NOT EXISTS (SELECT 1 FROM choices WHERE conversation = ?1 AND seq = ?2)"""
 _CALLING: Final = """
 SELECT body FROM messages WHERE conversation = ?1 AND (instr(body, ?2) OR instr(body, ?3)) AND (?4 IS NULL OR seq < ?4)
 ORDER BY seq DESC"""
@@ -60,6 +62,8 @@ async def apply(sql: Sql, key: int, conversation: str, effects: Iterable[Effect]
                 _LOG.warning("ledger.selection_of_nothing", conversation=conversation, message_id=effect.message_id)
         elif isinstance(effect, Used):
             await sql(_USE, (key, effect.media_id))
+        elif isinstance(effect, Chosen):
+            await sql(_CHOOSE, (key, effect.seq, effect.type, zlib.crc32(effect.data), effect.data))
         else:
             await describe(sql, key, effect)
 

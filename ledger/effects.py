@@ -20,6 +20,7 @@ _OWN: Final = frozenset(
     body.TYPE
     for body in (
         ev.ConversationCreated, ev.ConversationUpdated, ev.ConversationArchived, ev.BranchSelected, ev.MediaAdded,
+        ev.ContextCompacted, ev.ContextExpanded, ev.ProviderSessionChanged,
     )
 )  # fmt: skip
 
@@ -64,7 +65,15 @@ class Used(NamedTuple):
     media_id: str
 
 
-Effect = Begun | Ended | Amended | Selected | Described | Used
+class Chosen(NamedTuple):
+    """Something about the model's view is to be remembered."""
+
+    seq: int
+    type: str
+    data: bytes
+
+
+Effect = Begun | Ended | Amended | Selected | Described | Used | Chosen
 
 
 def take_in(state: State, event: Event) -> tuple[State, Effect | None]:
@@ -92,4 +101,6 @@ def _read(event: Event) -> Effect | None:
         return Selected(event.seq, body.message_id)
     if isinstance(body, ev.MediaAdded):
         return Used(body.media_id)
+    if isinstance(body, ev.Choice):
+        return Chosen(event.seq, event.type, event.data)
     return Described(event.at, body) if isinstance(body, Description) else Amended(event.seq, body)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from stream.sqlite import Database, Sql
 
 _LOG: Final = structlog.get_logger("tailfold.ledger")
-_WIPED: Final = ("messages", "runs", "selections", "uses")
+_WIPED: Final = ("messages", "runs", "selections", "uses", "choices")
 _CHECKPOINT_S: Final = 2.0
 _CLAIM_MS: Final = 5_000
 _POLL_S: Final = 0.05

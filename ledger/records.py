@@ -41,7 +41,7 @@ class ConversationInfo(msgspec.Struct, frozen=True):
 
 
 class RunInfo(msgspec.Struct, frozen=True):
-    """One run; times in ms, usage by request.
+    """One run; times in ms, usage by request, `prompts` the seqs at which its steps began.
 
     `status` is `created`, `streaming` or, where the log can't be read, `open`; of a run that ended `committed`,
     `superseded` (a sibling that started later is committed), `failed` or `cancelled`.
@@ -64,6 +64,7 @@ class RunInfo(msgspec.Struct, frozen=True):
     ended_at: int | None = None
     messages: int = 0
     usage: dict[str, Usage] = {}
+    prompts: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, conversation: str, run: RunDraft, end: End | None, messages: int) -> RunInfo:
@@ -86,4 +87,5 @@ class RunInfo(msgspec.Struct, frozen=True):
             ended_at=None if end is None else end.at,
             messages=messages,
             usage=run.usage,
+            prompts=run.prompts,
         )

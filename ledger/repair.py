@@ -28,12 +28,16 @@ _KEY = "SELECT id FROM conversations WHERE name = ?"
 
 
 async def rewind(tables: LedgerTables, conversation: str, head: int) -> None:
-    """Puts the position back to the end of a log that is shorter; what is committed stays."""
+    """Puts the position back to the end of a log that is shorter; messages that are committed stay."""
 
     async def job(sql: Sql) -> None:
         await sql(
             """UPDATE conversations SET projected_seq = ?2, replay_from = min(replay_from, ?2), rewound = rewound + 1
               WHERE name = ?1 AND projected_seq > ?2""",
+            (conversation, head),
+        )
+        await sql(
+            "DELETE FROM choices WHERE conversation = (SELECT id FROM conversations WHERE name = ?) AND seq > ?",
             (conversation, head),
         )
 

@@ -13,6 +13,7 @@ from ledger.commit import NEW_CONVERSATION, apply, find_calling
 from ledger.errors import LedgerDamaged
 from ledger.records import ConversationInfo, RunInfo
 from projector import Message
+from projector.events import read_body
 from projector.json import decode, dump, split
 from projector.tree import Node, resolve
 from stream.sqlite import Database, read_scripts
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
     from ledger.effects import Effect
+    from projector.events import Choice
     from stream.sqlite import Sql
 
 _KEY: Final = "(SELECT id FROM conversations WHERE name = ?1)"
@@ -226,6 +228,16 @@ class LedgerTables:
         text = f"SELECT body, {_IS_SUPERSEDED} FROM runs AS r WHERE conversation = {_KEY} AND id = ?2"  # noqa: S608 - constants
         rows = await self.database.read(text, (conversation, run_id))
         return _read_run(*rows[0]) if rows else None
+
+    async def choices(self, conversation: str) -> list[tuple[int, Choice]]:
+        """What is remembered of how the model's view was made, with the seq of each, oldest first. Raises `LedgerDamaged`."""
+        text = f"SELECT seq, type, crc, body FROM choices WHERE conversation = {_KEY} ORDER BY seq"  # noqa: S608 - a constant
+        found = []
+        for seq, kind, crc, body in await self.database.read(text, (conversation,)):
+            if zlib.crc32(body) != crc:
+                raise LedgerDamaged(conversation, f"choice {seq}")
+            found.append((seq, read_body(kind, body)))
+        return found  # type: ignore[return-value] # only choices are put there
 
     async def homes(self, run_id: str) -> list[str]:
         """The conversations that have a run of this id."""

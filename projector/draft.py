@@ -72,7 +72,10 @@ class MessageDraft(msgspec.Struct, frozen=True):
 
 
 class RunDraft(msgspec.Struct, frozen=True):
-    """A run without an end. `seq` is that of its first event, `step` the current one and where it began."""
+    """A run without an end. `seq` is that of its first event, `step` the current one and where it began.
+
+    `prompts` are the seqs at which its steps began.
+    """
 
     run_id: str
     parent_message_id: str | None
@@ -83,6 +86,7 @@ class RunDraft(msgspec.Struct, frozen=True):
     provider: str | None = None
     step: tuple[int, int] | None = None
     steps: int = 0
+    prompts: tuple[int, ...] = ()
     cancel_requested: bool = False
     paused: bool = False
     usage: dict[str, Usage] = {}
@@ -220,7 +224,7 @@ def finish_message(draft: MessageDraft, body: events.MessageFinished) -> Message
 def take_step(run: RunDraft, body: events.RunStep, seq: int) -> RunDraft:
     """A step begins, ends, or is taken back with all that it brought."""
     if body.phase == "started":
-        return replace(run, step=(body.n, seq), steps=run.steps + 1)
+        return replace(run, step=(body.n, seq), steps=run.steps + 1, prompts=(*run.prompts, seq))
     if run.step is None or run.step[0] != body.n:
         raise Refused(f"step {body.n} of {body.run_id} is not the current one")
     if body.phase == "finished":

@@ -80,6 +80,54 @@ class MediaAdded(Body, frozen=True):
     location: str | None = None
 
 
+class ContextCompacted(Body, frozen=True):
+    """A summary that stands for messages in what the model sees, from `turn` on; it changes nothing else (CONTEXT)."""
+
+    TYPE: ClassVar = "context.compacted"
+    turn: int
+    covers: list[str]
+    summary: str
+    strategy: str
+    tokens_before: int
+    tokens_after: int
+    reason: str | None = None
+    role: Literal["user", "assistant"] | None = None
+
+
+class ContextExpanded(Body, frozen=True):
+    """A message is shown to the model in full again, or a part of it: items of a list, or lines, the end excluded."""
+
+    TYPE: ClassVar = "context.expanded"
+    turn: int
+    message_id: str
+    item_range: tuple[int, int] | None = None
+    strategy: str | None = None
+    tokens_before: int = 0
+    tokens_after: int = 0
+    reason: str | None = None
+
+
+class ProviderSessionChanged(Body, frozen=True):
+    """What a provider that keeps histories itself holds of this one (CONTEXT C); the newest of each provider counts."""
+
+    TYPE: ClassVar = "provider.session"
+    provider: str
+    state: Literal["opened", "sending", "acked", "invalidated"]
+    session_id: str | None
+    sent_through: str | None = None
+    held: list[str] = []
+    system_fingerprint: str = ""
+    prefix_fingerprint: str = ""
+    working_directory: str | None = None
+    sending: bool = False
+    expires_at: int | None = None
+    reason: str | None = None
+
+
+Choice = ContextCompacted | ContextExpanded | ProviderSessionChanged
+"""What is remembered of how the model's view was made."""
+
+
 class RunStarted(Body, frozen=True):
     """The parent is fixed here."""
 
@@ -276,6 +324,7 @@ BODIES: Final[dict[str, type[Body]]] = {
         RunStarted, RunCancelRequested, RunStep, RunPaused, RunResumed, RunUsage, RunFinished, RunRecovered,
         MessageStarted, MessageFinished, MessageAnnotated, MessageRedacted,
         BlockStarted, BlockDelta, BlockAnnotated, BlockSealed, ToolResult, ToolApproval, RawEvent,
+        ContextCompacted, ContextExpanded, ProviderSessionChanged,
     )
 }  # fmt: skip
 _IDS: Final = ("run_id", "message_id", "producer", "parent_message_id", "media_id")

@@ -206,6 +206,9 @@ _HANDLERS: Final[dict[type[ev.Body], Callable[[State, Any, _Change], State]]] = 
     ev.ConversationErased: _pass,
     ev.BranchSelected: _pass,
     ev.MediaAdded: _pass,
+    ev.ContextCompacted: _pass,
+    ev.ContextExpanded: _pass,
+    ev.ProviderSessionChanged: _pass,
 }
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 VERSION_1: Final = Path(__file__).parent / "fixtures" / "version_1.db.gz"
+VERSION_2: Final = VERSION_1.with_name("version_2.db.gz")
 OLD_INCARNATION: Final = "9b15cd548301805ced2d40845e4b0ece"
 ONE: Final = "CREATE TABLE things (name TEXT) STRICT;"
 TWO: Final = "ALTER TABLE things ADD COLUMN size INTEGER;\nUPDATE things SET size = length(name);"
@@ -109,6 +110,24 @@ async def test_an_old_ledger_goes_on_with_its_transcript_and_its_open_run(old: P
         async with ledger.run("talk") as run:
             await run.text("new")
         assert not [finding async for finding in verify(ledger, "talk")]
+
+
+async def test_a_ledger_of_version_2_goes_on_with_its_branches_and_remembers_what_is_new(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    path.write_bytes(gzip.decompress(VERSION_2.read_bytes()))
+    async with open_ledger(str(path)) as ledger:
+        assert [message.text for message in await ledger.transcript("talk")] == ["Hello?", "Hello.", "And?", "Nothing."]
+        forked = await ledger.transcript("talk", selections={"r1.2": "r3.1"})
+        assert [message.text for message in forked] == ["Hello?", "Hello.", "Or?"]
+        assert len(await ledger.transcript("short")) == 20
+        [info] = [info async for info in ledger.conversations(prefix="talk")]
+        assert (info.title, info.labels) == ("A talk", ["l"])
+        assert [left.run_id for left in await ledger.open_runs("other")] == ["open-run"]
+        event = NewEvent("context.expanded", b'{"turn":1,"message_id":"r1.1"}')
+        seq = (await ledger.record("talk", [event])).last_seq
+        await ledger.catch_up("talk")
+        assert [(at, choice.TYPE) for at, choice in await ledger.tables.choices("talk")] == [(seq, "context.expanded")]
+        assert not [finding async for finding in verify(ledger) if not finding.is_note]
 
 
 async def test_the_old_file_is_kept_beside_the_new_one(old: Path, tmp_path: Path) -> None:
