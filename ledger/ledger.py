@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ledger.verification import Finding
     from projector import Block, Compaction, Projector, State
     from projector.events import Action
+    from projector.formats.attachments import Attachment
     from projector.formats.draft import History
     from stream import AppendResult, Event, EventStore
     from stream.sqlite.statistics import StoreStatistics
@@ -116,7 +117,11 @@ class Ledger(Reader):
     ) -> Run:
         seq = await append_start(self.store, self.tables, self._catch_up, conversation, start, parent)
         outbox = Outbox(self.store, conversation, Producer(start.run_id, 0, 1), seq, flush_ms=flush_ms)
-        run = Run(conversation, start.run_id, outbox, provider_format=provider_format, ended=self._end_run)
+
+        async def keep(media: Attachment) -> None:
+            await put_media(self.tables, conversation, media.data, media.media_type)
+
+        run = Run(conversation, start.run_id, outbox, provider_format=provider_format, ended=self._end_run, keep=keep)
         self._runs.add(run)
         return run
 

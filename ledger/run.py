@@ -13,16 +13,18 @@ import structlog
 from ledger.errors import LedgerError, RunEnded, RunLost
 from projector import events as ev
 from projector.formats import STREAMS, FormatError, StreamEnd
+from projector.formats.attachments import Detacher
 from projector.json import InvalidJson, dump, raw
 from stream import InvalidEvent, ProducerFenced, StreamError, follow
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
     from types import TracebackType
 
     from ledger.outbox import Outbox
     from projector.events import Outcome, Role, ToolStatus
     from projector.formats import StreamFormat
+    from projector.formats.attachments import Attachment
 
 _LOG = structlog.get_logger("tailfold.ledger")
 
@@ -44,14 +46,19 @@ class Run:
         *,
         provider_format: str | None,
         ended: Callable[[Run], Awaitable[None]],
+        keep: Callable[[Attachment], Awaitable[object]],
     ) -> None:
         self.conversation = conversation
         self.run_id = run_id
         self._outbox = outbox
         self._begun_seq = outbox.acknowledged_seq
         self._ended = ended
+        self._keep = keep
+        self._detacher = Detacher()
+        self._keeping: asyncio.Task[None] | None = None
         self._numbers = itertools.count(1)
         self._format: StreamFormat | None = STREAMS[provider_format](run_id, self._mint) if provider_format else None
+        self._steps = 0
         self._open_message: str | None = None
         self._finishing: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -62,7 +69,7 @@ class Run:
         return self._outbox.acknowledged_seq
 
     async def feed(self, chunk: bytes | str | dict[str, Any]) -> None:
-        """One chunk of the provider's stream, in the format the run was begun with.
+        """One chunk of the provider's stream, in the format the run was begun with; media in it go to the media store.
 
         Raises `FormatError` for a chunk that is not of this format, `ValueError` if the run has no format.
         """
@@ -70,9 +77,16 @@ class Run:
             raise ValueError(f"run {self.run_id!r} was begun without a format: begin it with one of {', '.join(STREAMS)}")
         await self._make_room()
         try:
-            self._outbox.put(self._format.feed(chunk))
+            await self._put(self._format.feed(chunk))
         except InvalidEvent as error:
             raise FormatError(f"the chunk does not fit: {error.why}") from error
+
+    async def step(self) -> None:
+        """Says that a prompt goes out to the model, by which results age; streams that are fed say it themselves."""
+        await self._make_room()
+        self._steps += 1
+        self._outbox.put([*self._end_of_message(), ev.RunStep(self.run_id, self._steps, "started")])
+        self._open_message = None
 
     async def message(self, role: Role, text: str) -> str:
         """A whole message; returns its id."""
@@ -110,8 +124,8 @@ class Run:
         await self._make_room()
         message_id = self._mint()
         result = ev.ToolResult(self.run_id, message_id, tool_call_id, status, part_text)
-        self._outbox.put([*self._end_of_message(), result])
-        self._open_message = None
+        ended, self._open_message = self._end_of_message(), None
+        await self._put([*ended, result])
         return message_id
 
     async def wait_for_cancel_request(self) -> str | None:
@@ -130,6 +144,7 @@ class Run:
     async def flush(self) -> int:
         """Returns when everything so far is durable, with the seq of it."""
         self._require_open()
+        await self._wait_for_media()
         with self._losing():
             return await self._outbox.flush()
 
@@ -152,6 +167,7 @@ class Run:
     async def close(self) -> None:
         """Leaves the run without ending it, after what it has said is durable or refused: it stays open."""
         self._is_closed = True
+        await self._wait_for_media()
         try:
             await self._outbox.flush()
         except StreamError as why:
@@ -186,6 +202,7 @@ class Run:
         await self._ended(self)
 
     async def _write_end(self, end: StreamEnd) -> None:
+        await self._wait_for_media()
         with self._losing():
             if not self._is_closed:
                 outcome: Any = end.outcome
@@ -209,8 +226,37 @@ class Run:
             return []
         return [ev.BlockSealed(message_id, 0), ev.MessageFinished(message_id, "complete")]
 
+    async def _put(self, bodies: Sequence[ev.Body]) -> None:
+        """Takes events in, their media into the media store ahead of them; a caller that is cancelled stops neither."""
+        found: list[Attachment] = []
+        lean: list[ev.Body] = []
+        for body in bodies:
+            rest, attachments = self._detacher.detach(body)
+            lean += [ev.MediaAdded(media_id, media_type, len(data)) for media_id, media_type, data in attachments]
+            lean.append(rest)
+            found += attachments
+        if not found:
+            self._outbox.put(bodies)
+            return
+        self._keeping = asyncio.create_task(self._keep_and_put(found, lean, bodies), name=f"tailfold media of {self.run_id}")
+        await asyncio.shield(self._keeping)
+
+    async def _keep_and_put(self, found: Sequence[Attachment], lean: Sequence[ev.Body], whole: Sequence[ev.Body]) -> None:
+        try:
+            for attachment in found:
+                await self._keep(attachment)
+        except StreamError as why:  # nothing is lost for it: the log has the bytes
+            _LOG.warning("run.media_inline", conversation=self.conversation, run_id=self.run_id, error=type(why).__name__)
+            lean = whole
+        self._outbox.put(lean)
+
+    async def _wait_for_media(self) -> None:
+        if self._keeping is not None:
+            await asyncio.wait([self._keeping])
+
     async def _make_room(self) -> None:
         self._require_open()
+        await self._wait_for_media()
         with self._losing():
             await self._outbox.room()
         self._require_open()  # it may have ended meanwhile

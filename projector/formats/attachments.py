@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from projector import events as ev
-from projector.json import JsonText, raw, text_of
+from projector.json import decode, dump, raw, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from projector.message import Block, Message
 
 REFERENCE: Final = "tailfold:media/"
+_GONE: Final = {"kind": "text", "text": "[media that are no longer kept]"}
 UNKNOWN_TYPE: Final = "application/octet-stream"
 _INLINE_BYTES: Final = 64 * 1024
 _SMALL: Final = 64
@@ -77,27 +78,27 @@ def names_of(messages: Iterable[Message]) -> list[str]:
 
 
 def attach(message: Message, find: Callable[[str], bytes | None]) -> Message:
-    """The message with the bytes in it again; a name that `find` knows nothing of stays."""
+    """The message with the bytes in it again. Media that `find` knows nothing of are left out, in a result as a note."""
     if not any(REFERENCE in text for block in message.blocks for text in _texts(block)):
         return message
+    blocks = [_fill(block, find) for block in message.blocks]
+    return replace(message, blocks=tuple(block for block in blocks if block is not None))
 
+
+def _fill(block: Block, find: Callable[[str], bytes | None]) -> Block | None:
     def put(match: re.Match[str]) -> str:
         data = find(match[1])
         return match[0] if data is None else base64.b64encode(data).decode()
 
-    def fill(text: JsonText | None) -> JsonText | None:
-        return None if text is None else _NAMED.sub(put, text)
-
-    blocks = tuple(
-        replace(
-            block,
-            fields={name: _NAMED.sub(put, text) for name, text in block.fields.items()},
-            opaque=fill(block.opaque),
-            parts=fill(block.parts),
-        )
-        for block in message.blocks
-    )
-    return replace(message, blocks=blocks)
+    fields = {name: _NAMED.sub(put, text) for name, text in block.fields.items()}
+    kept = None if block.opaque is None else _NAMED.sub(put, block.opaque)
+    parts = None if block.parts is None else _NAMED.sub(put, block.parts)
+    if parts is not None and _NAMED.search(parts):
+        given = decode(parts)
+        parts = dump([_GONE if _NAMED.search(dump(part)) else part for part in given] if isinstance(given, list) else [_GONE])
+    if any(_NAMED.search(text) for text in (*fields.values(), kept or "")):
+        return None
+    return replace(block, fields=fields, opaque=kept, parts=parts)
 
 
 def _texts(block: Block) -> Iterator[str]:
