@@ -105,8 +105,10 @@ async def test_media_that_can_not_be_kept_stay_in_the_log(ledger: Ledger, monkey
 
 
 async def test_an_erased_medium_is_a_loss_and_the_rest_is_exported(ledger: Ledger) -> None:
-    async with ledger.run("c") as run:
+    call = {"index": 0, "id": "t1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    async with ledger.run("c", format="chat") as run:
         await run.message("user", "look")
+        await run.feed({"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]})
         await run.tool_result("t1", PARTS)
     await ledger.tables.database.write(lambda sql: sql("DELETE FROM media"))
     export = await ledger.export("c", "chat")
