@@ -24,6 +24,7 @@ from projector import fork_points, load, open_runs
 from projector.formats import STREAM_WRITERS, WRITERS, Export
 from projector.formats.attachments import attach, names_of
 from projector.formats.draft import Loss
+from projector.formats.leftovers import leftovers
 from stream import CorruptEvent, SnapshotUnreadable
 from stream.limits import check_id
 
@@ -128,7 +129,7 @@ class Reader:
         whole = [attach(message, found.get) for message in path]
         if format in WRITERS:
             export = WRITERS[format](whole)
-            return replace(export, losses=(*losses, *export.losses))
+            return replace(export, losses=(*losses, *export.losses, *leftovers(whole, format)))
         beside = WRITERS[format.removesuffix("-stream")](whole)  # what has no form in a history has none in a stream
         return Export(STREAM_WRITERS[format](whole), (*losses, *beside.losses), ())
 

@@ -1,0 +1,93 @@
+"""What a stage did to a view: every block that was left out, shortened or added, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from projector.context.tokens import Tokenizer, content_of, estimate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from projector.message import Block, Message
+
+What = Literal["left_out", "shortened", "changed", "added", "moved"]
+_NO_REASONS: Final[dict[str, str]] = {}
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One thing that is not as on the path. `block` is its place in the message, None for all of it.
+
+    `saved` are the tokens that it takes less than before; negative for what was added.
+    """
+
+    stage: str
+    message_id: str
+    block: int | None
+    what: What
+    why: str
+    saved: int
+
+
+def compare(
+    stage: str,
+    before: Sequence[Message],
+    after: Sequence[Message],
+    why: str,
+    reasons: Mapping[str, str] = _NO_REASONS,
+    tokenizer: Tokenizer = estimate,
+) -> list[Change]:
+    """How the view after a stage differs from the one before. `reasons` say more of single messages than `why` does."""
+    if before is after:
+        return []
+    known = {message.id: message for message in before}
+    left = {message.id for message in after}
+    changes: list[Change] = []
+    for message in before:
+        if message.id not in left:
+            told = reasons.get(message.id, why)
+            changes.append(Change(stage, message.id, None, "left_out", told, tokenizer(content_of(message))))
+    for message in after:
+        told = reasons.get(message.id, why)
+        old = known.get(message.id)
+        if old is None:
+            changes.append(Change(stage, message.id, None, "added", told, -tokenizer(content_of(message))))
+        elif old is not message and old.blocks != message.blocks:
+            changes += _blocks(stage, old, message, told, tokenizer)
+    changes += _moved(stage, before, after, why)
+    return changes
+
+
+def _blocks(stage: str, old: Message, new: Message, why: str, tokenizer: Tokenizer) -> Iterator[Change]:
+    """The blocks that differ. Blocks are told apart by their number, where each has its own, else by their place."""
+    numbered = all(len({block.number for block in message.blocks}) == len(message.blocks) for message in (old, new))
+    before = {block.number if numbered else place: block for place, block in enumerate(old.blocks)}
+    after = {block.number if numbered else place: block for place, block in enumerate(new.blocks)}
+    for place in sorted(before.keys() | after.keys()):
+        one, other = before.get(place), after.get(place)
+        if one == other:
+            continue
+        saved = _weight(one, old, tokenizer) - _weight(other, old, tokenizer)
+        what: What = "left_out" if other is None else "added" if one is None else "shortened" if saved > 0 else "changed"
+        yield Change(stage, new.id, place, what, why, saved)
+
+
+def _weight(block: Block | None, message: Message, tokenizer: Tokenizer) -> int:
+    return 0 if block is None else tokenizer(content_of(msgspec.structs.replace(message, blocks=(block,))))
+
+
+def _moved(stage: str, before: Sequence[Message], after: Sequence[Message], why: str) -> Iterator[Change]:
+    """What stands elsewhere than before among what both have."""
+    left = {message.id for message in after}
+    known = {message.id for message in before}
+    first = [message.id for message in before if message.id in left]
+    second = [message.id for message in after if message.id in known]
+    if first != second:
+        places = {message_id: place for place, message_id in enumerate(first)}
+        highest = -1
+        for message_id in second:
+            if places[message_id] < highest:
+                yield Change(stage, message_id, None, "moved", why, 0)
+            highest = max(highest, places[message_id])
