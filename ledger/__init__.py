@@ -5,13 +5,16 @@ is the only one.
 """
 
 from ledger.beginning import ACTIVE_LEAF
+from ledger.contexts import Context
 from ledger.erasure import Erased
 from ledger.errors import (
+    ImportDiffers,
     LedgerBehind,
     LedgerDamaged,
     LedgerDiverged,
     LedgerError,
     LogReplaced,
+    NoSend,
     RunEnded,
     RunExists,
     RunLost,
@@ -31,8 +34,10 @@ from ledger.run import Run
 
 __all__ = [
     "ACTIVE_LEAF",
+    "Context",
     "ConversationInfo",
     "Erased",
+    "ImportDiffers",
     "Ledger",
     "LedgerBehind",
     "LedgerDamaged",
@@ -40,6 +45,7 @@ __all__ = [
     "LedgerError",
     "LogReplaced",
     "Media",
+    "NoSend",
     "OpenRun",
     "Replay",
     "Run",

@@ -125,3 +125,14 @@ class ImportDiffers(LedgerError):
             "it was changed, or came from another file of that name; use --into for another conversation"
         )
         self.conversation, self.message_id = conversation, message_id
+
+
+class NoSend(LedgerError):
+    """Something was to be acknowledged that nobody has begun to send."""
+
+    def __init__(self, conversation: str, provider: str) -> None:
+        super().__init__(
+            f"nothing of conversation {conversation!r} is on its way to provider {provider!r}: "
+            "call begin_send before it goes out"
+        )
+        self.conversation, self.provider = conversation, provider

@@ -22,7 +22,7 @@ from projector.events import to_event, validate
 from projector.formats import STREAMS
 from projector.formats.attachments import Detacher
 from projector.formats.draft import BEFORE, hang, is_left_out, run_id_of, run_of, split_runs
-from projector.json import raw
+from projector.json import decode, raw
 from stream import Event, NewEvent, Producer, SeqConflict
 from stream.limits import check_id
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from projector import Message
     from projector.formats.draft import Draft, History
     from projector.formats.framing import Payload
+    from projector.json import JsonText
 
 _PAGE_EVENTS: Final = 1000
 _PAGE_BYTES: Final = 1024 * 1024
@@ -147,12 +148,18 @@ class _Intake:
                 return
             there = {message.id: message for message, _ in await self._messages(made.run_id)}
             taken = next((at + 1 for at in reversed(range(len(drafts))) if made.message_ids[at] in there), 0)
-            if all(map(is_left_out, drafts[taken:])):
+            said = self._read_back(run_of(made.run_id, parent, drafts[:taken]).bodies) if taken else {}
+            last = made.message_ids[taken - 1] if taken else ""
+            if taken and last in said and _has_grown(there[last], said[last]):  # it was not whole: the whole one supersedes it
+                taken -= 1
+                del said[last], there[last]
+            elif all(map(is_left_out, drafts[taken:])):
                 taken = len(drafts)
-            elif not taken:  # somebody has ended the run without a message
+            if not taken:  # or somebody has ended the run without a message
                 tried += 1
                 continue
-            self._require_same(run_of(made.run_id, parent, drafts[:taken]).bodies, there)
+            self._require_same(said, there)
+            self._annotate(said, there)
             self.known += len(there)
             ids += made.message_ids[:taken]
             standing = [at for at in range(taken) if not is_left_out(drafts[at])]
@@ -162,11 +169,21 @@ class _Intake:
                 return
 
     async def _take_stream(self, stream: Stream, parent: str | None) -> None:
-        run_id = run_id_of(self._conversation, f"stream {stream.key}")
-        if await self._has_ended(run_id):
-            self.known += len(await self._messages(run_id))
-        else:
-            await self._add_run(run_id, _streamed(run_id, parent, stream))
+        """Its run; of a recording that goes on where the one that is there broke off, another one beside it."""
+        for tried in itertools.count():
+            key = f"stream {stream.key} again {tried}" if tried else f"stream {stream.key}"
+            run_id = run_id_of(self._conversation, key)
+            if not await self._has_ended(run_id):
+                await self._add_run(run_id, _streamed(run_id, parent, stream))
+                return
+            there = {message.id: message for message, _ in await self._messages(run_id)}
+            said = self._read_back(_streamed(run_id, parent, stream))
+            grown = {at for at, message in said.items() if at not in there or _has_grown(there[at], message)}
+            if not grown or not there.keys() <= said.keys():
+                self._require_same(said, there)
+                self.known += len(there)
+                return
+            self._require_same({at: message for at, message in said.items() if at not in grown}, there)
 
     async def _messages(self, run_id: str) -> list[tuple[Message, bool]]:
         return await self._ledger.tables.messages_of(self._conversation, run_id)
@@ -179,16 +196,28 @@ class _Intake:
     def _is_without_end(run: RunInfo) -> bool:
         return run.outcome is None and run.recovered is None
 
-    def _require_same(self, bodies: Iterable[ev.Body], there: dict[str, Message]) -> None:
-        """Raises `ImportDiffers` unless the ledger holds of a run what these events say, or what came in its place."""
+    def _read_back(self, bodies: Iterable[ev.Body]) -> dict[str, Message]:
+        """What the ledger would hold of a run."""
         state = transcript.initial
         for seq, body in enumerate(_detached(bodies), 1):
             event = to_event(body)
             state = transcript.fold(state, Event(self._conversation, seq, event.type, event.data, 0))
-        for message in state.all_messages():
-            held = there.get(message.id)
+        return {message.id: message for message in state.all_messages()}
+
+    def _require_same(self, said: dict[str, Message], there: dict[str, Message]) -> None:
+        """Raises `ImportDiffers` unless the ledger holds of a run what the file says, or what came in its place."""
+        for message_id, message in said.items():
+            held = there.get(message_id)
             if held is not None and (held.role, held.blocks) != (message.role, message.blocks):
-                raise ImportDiffers(self._conversation, message.id)
+                raise ImportDiffers(self._conversation, message_id)
+
+    def _annotate(self, said: dict[str, Message], there: dict[str, Message]) -> None:
+        """What a file that has grown notes of messages that are there."""
+        for message_id, message in said.items():
+            held = there.get(message_id)
+            new = {} if held is None else {n: text for n, text in message.metadata.items() if _adds(held.metadata.get(n), text)}
+            if new:
+                self._add(to_event(ev.MessageAnnotated(message_id, raw(join_fields(new)))))
 
     async def _add_run(self, run_id: str, bodies: Iterable[ev.Body]) -> None:
         """A run as part of a page, or where it is longer than that, or has begun already, by its own producer."""
@@ -259,6 +288,21 @@ def _created(history: History | None) -> ev.ConversationCreated:
     if history is None:
         return ev.ConversationCreated()
     return ev.ConversationCreated(history.title, raw(join_fields(history.metadata) if history.metadata else None))
+
+
+def _has_grown(held: Message, said: Message) -> bool:
+    """Whether a message was read before all of it was written: it was broken off, or its last blocks were missing."""
+    if held.role != said.role or (held.status, held.blocks) == (said.status, said.blocks):
+        return False
+    return held.status == "partial" or (len(held.blocks) < len(said.blocks) and held.blocks == said.blocks[: len(held.blocks)])
+
+
+def _adds(held: JsonText | None, said: JsonText) -> bool:
+    """Whether a note says more than one that is there, which may be another one that somebody made here."""
+    if held is None or held == said:
+        return held is None
+    some, more = decode(held), decode(said)
+    return isinstance(some, list) and isinstance(more, list) and more[: len(some)] == some
 
 
 def _streamed(run_id: str, parent: str | None, stream: Stream) -> Iterator[ev.Body]:

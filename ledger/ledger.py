@@ -13,6 +13,7 @@ from ledger import reconciliation
 from ledger.backup import back_up, file_of
 from ledger.beginning import ACTIVE_LEAF, Parent, abandon, append_start
 from ledger.commit import join_fields
+from ledger.contexts import Contexts
 from ledger.erasure import begin_erasure, finish_erasure
 from ledger.errors import LedgerBehind, LedgerDiverged, UnknownConversation, UnknownMessage, UnknownRun
 from ledger.following import follow_conversation
@@ -21,7 +22,6 @@ from ledger.intake import Recorded, TakenIn, take_in
 from ledger.media import get_media, put_media
 from ledger.outbox import Outbox
 from ledger.pins import pins_of
-from ledger.reading import Reader
 from ledger.run import Run
 from projector import compact, load, open_runs
 from projector import events as ev
@@ -63,7 +63,7 @@ S = TypeVar("S")
 _LOG = structlog.get_logger("tailfold.ledger")
 
 
-class Ledger(Reader):
+class Ledger(Contexts):
     """Begins runs, keeps their transcripts, and mends what a crash left. Made by `open_ledger`.
 
     Every method raises the errors of the log (`StreamError`) as they are. A conversation is known from its first

@@ -229,6 +229,19 @@ class LedgerTables:
         rows = await self.database.read(text, (conversation, run_id))
         return _read_run(*rows[0]) if rows else None
 
+    async def prompts(self, conversation: str, run_ids: Collection[str]) -> dict[str, tuple[int, ...]]:
+        """The seqs at which the steps of these runs began, of runs that the ledger has."""
+        found: dict[str, tuple[int, ...]] = {}
+        wanted = list(run_ids)
+        for first in range(0, len(wanted), _PAGE_ROWS):
+            some = wanted[first : first + _PAGE_ROWS]
+            marks = ",".join("?" * len(some))
+            text = f"SELECT id, body FROM runs WHERE conversation = {_KEY} AND id IN ({marks})"  # noqa: S608 - marks only
+            for run_id, body in await self.database.read(text, (conversation, *some)):
+                run: RunInfo = decode(body, RunInfo)
+                found[run_id] = run.prompts
+        return found
+
     async def choices(self, conversation: str) -> list[tuple[int, Choice]]:
         """What is remembered of how the model's view was made, with the seq of each, oldest first. Raises `LedgerDamaged`."""
         text = f"SELECT seq, type, crc, body FROM choices WHERE conversation = {_KEY} ORDER BY seq"  # noqa: S608 - a constant

@@ -14,8 +14,10 @@ import typer
 from ledger.admin.changing import cancel, describe, erase, recover, select
 from ledger.admin.checking import reconcile, verify
 from ledger.admin.compaction import compact, snapshot
+from ledger.admin.context import context
 from ledger.admin.demo import run_demo
 from ledger.admin.exporting import export
+from ledger.admin.history import history_app, limits_app
 from ledger.admin.importing import import_
 from ledger.admin.lines import FileError
 from ledger.admin.maintenance import backup, restore, stats, vacuum
@@ -89,10 +91,12 @@ def play(
 
 
 for command in (
-    conversations, runs, show, tree, events, select, describe, cancel, recover, compact, snapshot, export, import_,
+    conversations, runs, show, tree, context, events, select, describe, cancel, recover, compact, snapshot, export, import_,
     verify, reconcile, stats, backup, restore, vacuum, erase,
 ):  # fmt: skip
     app.command(command.__name__.rstrip("_"))(command)
+app.add_typer(history_app, name="history")
+app.add_typer(limits_app, name="limits")
 
 
 def run_app() -> int:

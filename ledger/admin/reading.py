@@ -37,6 +37,11 @@ if TYPE_CHECKING:
 
 Status = Literal["open", "created", "streaming", "committed", "superseded", "failed", "cancelled"]
 
+Select = Annotated[
+    list[str] | None,
+    typer.Option(help="Another turn at a fork; no parent for the first message.", metavar="PARENT=CHILD"),
+]
+
 
 def conversations(
     context: typer.Context,
@@ -110,10 +115,7 @@ def show(
     context: typer.Context,
     conversation: Conversation,
     branch: Annotated[Literal["active", "all"], typer.Option(help="The active path, or every message there is.")] = "active",
-    select: Annotated[
-        list[str] | None,
-        typer.Option(help="Another turn at a fork; no parent for the first message.", metavar="PARENT=CHILD"),
-    ] = None,
+    select: Select = None,
     before: Annotated[str | None, typer.Option(help="Only what comes ahead of this message.", metavar="ID")] = None,
     limit: Annotated[int | None, typer.Option(help="Only the last N messages.", min=0, metavar="N")] = None,
     *,
@@ -124,7 +126,7 @@ def show(
         raise ValueError("--branch all shows every turn: leave --select out")
 
     async def job(ledger: Ledger) -> None:
-        selections = await _selections(ledger, conversation, select or ())
+        selections = await read_selections(ledger, conversation, select or ())
         messages = await ledger.transcript(conversation, branch=branch, selections=selections, before=before, limit=limit)
         try:
             of_log = await ledger.open_runs(conversation), await ledger.anomalies(conversation)
@@ -195,7 +197,7 @@ def _print_transcript(
         console.print(f"event {anomaly.seq} could not be applied: {anomaly.why}", style="yellow", markup=False)
 
 
-async def _selections(ledger: Ledger, conversation: str, words: Sequence[str]) -> dict[str, str]:
+async def read_selections(ledger: Ledger, conversation: str, words: Sequence[str]) -> dict[str, str]:
     """`PARENT=CHILD` as the tree has it, for ids may hold `=` themselves. Raises `ValueError` for what it does not have."""
     parents = {node.id: node.parent_id or "" for node in (await ledger.tree(conversation)).nodes} if words else {}
     found: dict[str, str] = {}

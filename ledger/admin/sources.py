@@ -35,6 +35,7 @@ AUTO: Final = "auto"
 FORMATS: Final = tuple(sorted({*READERS, *STREAMS}))
 _CHUNK_BYTES: Final = 64 * 1024
 _DIGEST: Final = 12
+_ERROR: Final = re.compile(r'\s*\{\s*"error"\s*:')
 
 
 def read_file(file: IO[bytes], path: Path, format_name: str = AUTO) -> list[Recorded]:
@@ -174,8 +175,8 @@ def _choose(format_name: str, values: Sequence[JsonText], place: str) -> Detecte
         return detect(values[0], values[1:], place=place)
     try:
         looks = detect(values[0], values[1:])
-    except FormatError:
-        looks = Detected("history", format_name)
+    except FormatError:  # an error alone is what was answered, and nothing tells by whom
+        looks = Detected("stream" if _ERROR.match(values[0]) else "history", format_name)
     if looks.kind == "stream" and format_name in STREAMS:
         return Detected("stream", format_name)
     return Detected("history" if format_name in READERS else "stream", format_name)

@@ -105,35 +105,45 @@ async def summarize(
     pinned: Collection[str] = (),
     role: Literal["user", "assistant"] = "assistant",
     tokenizer: Tokenizer = estimate,
+    recorded: Sequence[Compaction] = (),
 ) -> Compaction | None:
-    """A summary of the old part; None where there is nothing old, it fails, is empty or no shorter: nothing changes."""
+    """A summary of the old part; None where there is nothing old, it fails, is empty or no shorter: nothing changes.
+
+    Of what a `recorded` summary stands for already the summarizer gets that summary, and what has become old since.
+    """
     covered = old_part(path, keep=keep, pinned=pinned)
-    if not covered:
+    given, used = apply_summaries(covered, recorded)
+    if not covered or (used is not None and len(given) == 1):
         return None
     try:
-        text = await summarizer(covered)
+        text = await summarizer(given)
     except Exception:  # noqa: BLE001 - a failed summary changes nothing (CONTEXT, rule 8)
         return None
-    before, after = tokens_of(covered, tokenizer), tokenizer(text)
+    before, after = tokens_of(given, tokenizer), tokenizer(text)
     if not text.strip() or after >= before:
         return None
     return Compaction(tuple(ids_of(covered)), text, role, before, after)
 
 
-def apply_summaries(path: Sequence[Message], recorded: Sequence[Compaction]) -> tuple[list[Message], Compaction | None]:
-    """The view with the last recorded summary all of whose messages are on this path, and that summary.
+def apply_summaries(
+    view: Sequence[Message], recorded: Sequence[Compaction], path: Sequence[Message] | None = None
+) -> tuple[list[Message], Compaction | None]:
+    """The view with the last recorded summary all of whose messages are on its path, and that summary.
 
     System messages come first, then the summary, then what it does not stand for. A summary of another branch is not
-    used, so branches never see each other's.
+    used, so branches never see each other's. `path` is that of the view, where a stage has left some of it out.
     """
-    known = set(ids_of(path))
+    if not recorded:
+        return list(view), None
+    whole = view if path is None else path
+    known = set(ids_of(whole))
     used = next((one for one in reversed(recorded) if one.covers and known.issuperset(one.covers)), None)
     if used is None:
-        return list(path), None
+        return list(view), None
     covered = set(used.covers)
-    system = [message for message in path if message.role in _SYSTEM]
-    rest = [message for message in path if message.role not in _SYSTEM and message.id not in covered]
-    first = next(message for message in path if message.id in covered)
+    system = [message for message in view if message.role in _SYSTEM]
+    rest = [message for message in view if message.role not in _SYSTEM and message.id not in covered]
+    first = next(message for message in whole if message.id in covered)
     said = Block("text", text=used.summary, sealed=True)
     summary = Message(
         f"{SUMMARY}{first.id}", first.parent_id, first.run_id, used.role, "complete", (said,), first.created_at, first.seq

@@ -134,6 +134,11 @@ def acknowledge(
     )
 
 
+def renamed(session: ProviderSession, session_id: str) -> ProviderSession:
+    """The session under the id that the provider gave it."""
+    return replace(session, session_id=session_id)
+
+
 def received(session: ProviderSession, path: Sequence[Message], ids: Collection[str]) -> ProviderSession:
     """The session after a crash, where the caller can prove what arrived of the last send; that may be nothing."""
     return acknowledge(session, path, ids, ())

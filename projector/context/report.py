@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from projector.context.tokens import Tokenizer, content_of, estimate
+from projector.context.tokens import Tokenizer, estimate, weight_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -48,12 +48,12 @@ def compare(
     for message in before:
         if message.id not in left:
             told = reasons.get(message.id, why)
-            changes.append(Change(stage, message.id, None, "left_out", told, tokenizer(content_of(message))))
+            changes.append(Change(stage, message.id, None, "left_out", told, weight_of(message, tokenizer)))
     for message in after:
         told = reasons.get(message.id, why)
         old = known.get(message.id)
         if old is None:
-            changes.append(Change(stage, message.id, None, "added", told, -tokenizer(content_of(message))))
+            changes.append(Change(stage, message.id, None, "added", told, -weight_of(message, tokenizer)))
         elif old is not message and old.blocks != message.blocks:
             changes += _blocks(stage, old, message, told, tokenizer)
     changes += _moved(stage, before, after, why)
@@ -75,7 +75,7 @@ def _blocks(stage: str, old: Message, new: Message, why: str, tokenizer: Tokeniz
 
 
 def _weight(block: Block | None, message: Message, tokenizer: Tokenizer) -> int:
-    return 0 if block is None else tokenizer(content_of(msgspec.structs.replace(message, blocks=(block,))))
+    return 0 if block is None else weight_of(msgspec.structs.replace(message, blocks=(block,)), tokenizer)
 
 
 def _moved(stage: str, before: Sequence[Message], after: Sequence[Message], why: str) -> Iterator[Change]:

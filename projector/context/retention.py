@@ -117,6 +117,8 @@ def prune(messages: Sequence[Message]) -> list[Message]:
     messages count too, or the removal of one would make older ones younger. A tool's message becomes a stub instead:
     its call is not left without a result. Assistant messages are never touched.
     """
+    if not any(POLICY in message.metadata for message in messages):
+        return list(messages)
     kept: list[Message] = []
     index = 0
     for message in reversed(messages):

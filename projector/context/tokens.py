@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
 
 from projector.json import InvalidJson, decode
 
@@ -13,6 +15,15 @@ if TYPE_CHECKING:
     from projector.message import Block, Message
 
 _CHARACTERS: int = 4
+
+
+class _Text(msgspec.Struct, tag_field="kind", tag="text"):
+    """A part of a result that is text, which nearly all are."""
+
+    text: str
+
+
+_PARTS: Final = msgspec.json.Decoder(list[_Text])
 
 
 class Tokenizer(Protocol):
@@ -30,12 +41,29 @@ def estimate(text: str) -> int:
 
 def tokens_of(messages: Iterable[Message], tokenizer: Tokenizer = estimate) -> int:
     """The sum over messages, each counted by itself; tool inputs and outputs in full."""
+    if tokenizer is estimate:  # it needs lengths only
+        return sum([-(-_length(message) // _CHARACTERS) for message in messages])
     return sum(tokenizer(content_of(message)) for message in messages)
+
+
+def weight_of(message: Message, tokenizer: Tokenizer = estimate) -> int:
+    """What one message weighs."""
+    return -(-_length(message) // _CHARACTERS) if tokenizer is estimate else tokenizer(content_of(message))
 
 
 def content_of(message: Message) -> str:
     """All that a message says, as text."""
     return "".join(_text(block) for block in message.blocks)
+
+
+def _length(message: Message) -> int:
+    length = 0
+    for block in message.blocks:
+        if block.kind == "tool_result":
+            length += len(result_text(block))
+        else:
+            length += len(block.text or block.input or "")
+    return length
 
 
 def _text(block: Block) -> str:
@@ -46,8 +74,13 @@ def _text(block: Block) -> str:
 
 def result_text(block: Block) -> str:
     """What a tool's result says: its texts, and anything else as the JSON it is."""
+    text = block.parts or "[]"
     try:
-        parts = decode(block.parts or "[]")
+        return "".join([part.text for part in _PARTS.decode(text)])
+    except (msgspec.MsgspecError, UnicodeError):
+        pass  # something else than texts, or what is refused there
+    try:
+        parts = decode(text)
     except InvalidJson:
         return block.parts or ""
     if not isinstance(parts, list):

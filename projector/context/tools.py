@@ -26,7 +26,10 @@ def answers(message: Message) -> str | None:
     """The call that a tool's message is the result of."""
     if message.role != "tool":
         return None
-    return next((block.tool_call_id for block in message.blocks if block.kind == "tool_result"), None)
+    for block in message.blocks:
+        if block.kind == "tool_result":
+            return block.tool_call_id
+    return None
 
 
 def pair(messages: Sequence[Message]) -> list[Message]:
@@ -35,6 +38,8 @@ def pair(messages: Sequence[Message]) -> list[Message]:
     A call that was never answered gets a synthetic result; a result without its call ahead of it, or a second one, is
     left out. What is paired stays as it is.
     """
+    if _is_paired(messages):
+        return list(messages)
     results: dict[tuple[int, str], tuple[int, Message]] = {}
     asking: dict[str, int] = {}  # the newest message that makes a call
     for place, message in enumerate(messages):
@@ -52,6 +57,25 @@ def pair(messages: Sequence[Message]) -> list[Message]:
         view += [result for _, result in sorted(known, key=lambda found: found[0])]
         view += [synthetic_result(message, call) for call in calls if (place, call) not in results]
     return view
+
+
+def _is_paired(messages: Sequence[Message]) -> bool:
+    """Whether every call is answered right behind it, once, and nothing else is an answer: the usual case, and cheap."""
+    waiting: list[str] = []
+    for message in messages:
+        role = message.role
+        if role == "tool":
+            answered = answers(message)
+            if answered not in waiting:
+                return False
+            waiting.remove(answered)
+        elif waiting:
+            return False
+        elif role == "assistant":
+            for block in message.blocks:
+                if block.kind == "tool_call" and block.tool_call_id is not None and block.tool_call_id not in waiting:
+                    waiting.append(block.tool_call_id)
+    return not waiting
 
 
 def group(messages: Sequence[Message]) -> list[list[Message]]:

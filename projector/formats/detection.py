@@ -94,8 +94,13 @@ def _type(fields: Fields) -> str:
 
 
 def _blocks(fields: Fields) -> list[Fields]:
-    content = fields.raw("content") or ""
-    return [Fields(item, "a block") for item in items_of(content, "content") if _is_object(item)] if content[:1] == "[" else []
+    return _objects(fields, "content")
+
+
+def _objects(fields: Fields, name: str) -> list[Fields]:
+    """The objects in a list; none where the field is something else."""
+    given = fields.raw(name) or ""
+    return [Fields(item, "a block") for item in items_of(given, name) if _is_object(item)] if given[:1] == "[" else []
 
 
 def _is_object(text: JsonText) -> bool:
@@ -141,6 +146,7 @@ _RECORDS: Final[tuple[tuple[Literal["stream", "history"], str, Callable[[Fields,
 """What a record or an event of a format has, and none that stands below it; with the type that it says it has."""
 
 _MESSAGES: Final[tuple[tuple[str, Callable[[Fields, str], bool]], ...]] = (
+    ("gemini", lambda fields, _: bool(parts := _objects(fields, "parts")) and not any(map(_type, parts))),
     ("ai-sdk", _has("parts")),
     ("agui", _has("toolCalls", "toolCallId")),
     ("agui", lambda fields, _: fields.raw("role") in ('"activity"', '"reasoning"')),

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from projector.json import JsonText
 
 _HOLDS_MESSAGES: Final = frozenset({"messages", "contents", "input", "output", "history"})
+_LISTS: Final = {"bedrock": "messages", "gemini": "contents"}
+"""What a request calls its messages, where the reader takes requests only: a list alone is one that says nothing else."""
 _ENOUGH: Final = 50
 """How many values are looked at to tell a format."""
 
@@ -26,21 +28,27 @@ def read_document(text: str, name: str) -> Iterator[History]:
     Raises `FormatError` with the place and what was expected, behind the histories that are whole.
     """
     read = READERS[name]
+    text = text.removeprefix("\ufeff")
     if name in OF_LINES or not is_of_lines(text):
-        yield from read(text)
+        yield from read(_request(text, name))
         return
     lines = list(lines_of(text))
     if is_whole(lines[0][0]) and not split(lines[0][0]).keys() & _HOLDS_MESSAGES:
         for line, place in lines:
             if not is_whole(line):
                 raise FormatError(f"{place}: a JSON object was expected, and it breaks off or is none")
-        yield from read(f"[{','.join(line for line, _ in lines)}]")
+        yield from read(_request(f"[{','.join(line for line, _ in lines)}]", name))
         return
     for line, place in lines:
         try:
             yield from read(line)
         except FormatError as error:
             raise FormatError(f"{place}: {error}") from error
+
+
+def _request(text: str, name: str) -> str:
+    field = _LISTS.get(name)
+    return text if field is None or not text.lstrip().startswith("[") else f'{{"{field}":{text}}}'
 
 
 def first_values(text: str) -> list[JsonText]:

@@ -144,8 +144,14 @@ def _bodies(run_id: str, parent: str | None, drafts: Sequence[Draft], ids: Seque
     model = next((draft.model for draft in drafts if draft.model), None)
     provider = next((draft.provider for draft in drafts if draft.provider), None)
     yield ev.RunStarted(run_id, parent, "submit", run_id, model, provider, drafts[0].created_at)
+    prompts = 0
     for draft, message_id in zip(drafts, ids, strict=True):
+        if draft.role == "assistant":  # what a model said is the answer to a prompt (CONTEXT, rule 6)
+            prompts += 1
+            yield ev.RunStep(run_id, prompts, "started")
         yield from message_bodies(run_id, message_id, draft)
+        if draft.role == "assistant":
+            yield ev.RunStep(run_id, prompts, "finished")
     last = drafts[-1]
     yield ev.RunFinished(run_id, last.ends_run or "completed", last.finish_reason, raw(last.error))
 

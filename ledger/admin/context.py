@@ -1,0 +1,148 @@
+"""The command `context`: what a model would be sent of a conversation, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+import typer
+
+from ledger.admin.output import make_console, make_table, print_json
+from ledger.admin.reading import Select, read_selections
+from ledger.admin.shell import AsJson, Conversation, with_ledger
+from ledger.history.configuration import read_configuration
+from ledger.history.discovery import discover, load_chain
+from projector import present
+from projector.context.budget import Budget
+from projector.context.chain import ChainSession, open_session
+from projector.context.models import read_models
+from projector.context.pipeline import Pipeline, Summaries
+from projector.context.plugins import DEFAULT, Bundled, keep_window
+from projector.context.tokens import content_of, estimate
+from projector.context.windows import MOST, check_limit
+from projector.formats import WRITERS
+
+if TYPE_CHECKING:
+    from ledger.contexts import Context
+    from ledger.ledger import Ledger
+    from projector import Message
+
+_SHOWN: Final = 60
+Turn = Annotated[int | None, typer.Option(help="How many prompts went out before; counted without.", min=0)]
+RunOption = Annotated[str | None, typer.Option("--run", help="An open run, with what it has said so far.")]
+MaxCtx = Annotated[int | None, typer.Option(help="Show at most so many messages.")]
+MaxTokens = Annotated[int | None, typer.Option(help="Tell when the view is longer; recorded summaries stand in anyway.")]
+Config = Annotated[Path | None, typer.Option(envvar="TAILFOLD_PLUGINS", help="Settings of a history chain.")]
+Models = Annotated[Path | None, typer.Option(help="The models of that chain (llm-models.json).")]
+Model = Annotated[str | None, typer.Option(help="One of these models.")]
+As = Annotated[str | None, typer.Option("--format", help=f"Print it as a provider takes it: {', '.join(WRITERS)}.")]
+Explain = Annotated[bool, typer.Option("--explain", help="Tell what was left out, shortened or added, and why.")]
+
+
+def context(
+    context: typer.Context,
+    conversation: Conversation,
+    turn: Turn = None,
+    run: RunOption = None,
+    select: Select = None,
+    max_ctx: MaxCtx = None,
+    max_tokens: MaxTokens = None,
+    config: Config = None,
+    models: Models = None,
+    model: Model = None,
+    format_name: As = None,
+    *,
+    explain: Explain = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a model would be sent of a conversation: a view, which changes nothing."""
+    if format_name is not None and format_name not in WRITERS:
+        raise ValueError(f"{format_name!r} is no format to export to: use one of {', '.join(WRITERS)}")
+    chain, session = _chain(config, models, model, max_ctx)
+    budget = Budget(MOST if max_tokens is None else max_tokens)
+    pipeline = Pipeline(summaries=Summaries(budget), chain=chain, session=session)
+
+    async def job(ledger: Ledger) -> None:
+        selections = await read_selections(ledger, conversation, select or ())
+        made = await ledger.context(conversation, pipeline=pipeline, turn=turn, run=run, selections=selections)
+        reason = budget.reason(made.tokens)
+        if format_name is not None:
+            export = WRITERS[format_name](made.messages)
+            print_json(export.payload)
+        elif as_json:
+            print_json(_record(made, reason))
+        else:
+            _print(made, reason, is_explained=explain)
+
+    with_ledger(context, job)
+
+
+def _chain(
+    config: Path | None, models: Path | None, model: str | None, max_ctx: int | None
+) -> tuple[tuple[Any, ...], ChainSession]:
+    """The chain of a settings file, or a window alone, or nothing. Raises what reading them raises, and `ValueError`."""
+    if max_ctx is not None:
+        check_limit("--max-ctx", max_ctx)
+    if config is None:
+        if model is not None or models is not None:
+            raise ValueError("--model and --models belong to a history chain: name its settings with --config")
+        window = () if max_ctx is None else (Bundled(DEFAULT, keep_window),)
+        return window, ChainSession(max_ctx=max_ctx or MOST)
+    found = discover(config.parent)
+    settings = read_configuration(config, found)
+    limit = settings.agent_max_ctx if max_ctx is None else min(max_ctx, settings.agent_max_ctx)
+    if (model is None) != (models is None):
+        raise ValueError("--model is one of --models: name both, or none")
+    if model is None or models is None:
+        session = ChainSession(max_ctx=limit)
+    else:
+        session = open_session(model, read_models(models.read_text(encoding="utf-8"), str(models)), agent_max_ctx=limit)
+    return tuple(load_chain(settings.chain, found)), session
+
+
+def _record(made: Context, reason: str | None) -> dict[str, Any]:
+    return {
+        "conversation": made.conversation,
+        "view_id": made.view.view_id,
+        "turn": made.view.source.turn,
+        "tokens": made.tokens,
+        "tokens_of_path": made.view.tokens_of_path,
+        "messages_of_path": len(made.view.source.path),
+        "reason": reason,
+        "messages": [present(message) for message in made.messages],
+        "changes": [msgspec.to_builtins(change) for change in made.view.changes],
+    }
+
+
+def _print(made: Context, reason: str | None, *, is_explained: bool) -> None:
+    console = make_console()
+    view = made.view
+    title = (
+        f"{made.conversation}: {len(made.messages):,} of {len(view.source.path):,} messages, "
+        f"about {made.tokens:,} of {view.tokens_of_path:,} tokens, after {view.source.turn:,} prompts"
+    )
+    rows = [
+        (number, message.role, estimate(content_of(message)), _line(message)) for number, message in enumerate(made.messages)
+    ]
+    console.print(make_table(title, ("#", "role", "tokens", "text"), rows))
+    if reason is not None:
+        console.print(f"it is too long: {reason}", markup=False)
+    if is_explained:
+        changes = [
+            (change.stage, change.message_id if change.block is None else f"{change.message_id} [{change.block}]",
+             change.what.replace("_", " "), change.saved, change.why)
+            for change in view.changes
+        ]  # fmt: skip
+        if changes:
+            console.print(make_table("What differs from the path", ("stage", "message", "what", "saved", "why"), changes))
+        else:
+            console.print("it is the path as it is", markup=False)
+
+
+def _line(message: Message) -> str:
+    said = message.text or " ".join(
+        f"[{block.kind}{' ' + block.name if block.name else ''}] {block.text or block.parts or ''}" for block in message.blocks
+    )
+    said = " ".join(said[: 4 * _SHOWN].split())
+    return said if len(said) <= _SHOWN else said[: _SHOWN - 1] + "…"

@@ -1,0 +1,165 @@
+"""The commands that set up the history chain and the limits of sessions: `history …`, `limits …` (seed 003; CONTEXT D)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+from msgspec.structs import replace
+
+from ledger.admin.output import make_console, make_table, print_json
+from ledger.admin.shell import AsJson  # noqa: TC001 - typer reads the annotations when the program runs
+from ledger.history.configuration import (
+    CONFIG_FILE,
+    Configuration,
+    add_plugin,
+    change_configuration,
+    check_name,
+    move_plugin,
+    read_configuration,
+    remove_plugin,
+)
+from ledger.history.discovery import discover
+from projector.context.plugins import DEFAULT
+from projector.context.windows import check_limit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ledger.history.discovery import Found
+
+history_app = typer.Typer(no_args_is_help=True, help="The chain of plugins that decides what of a history a model is shown.")
+limits_app = typer.Typer(no_args_is_help=True, help="How many sessions there may be, and how long an idle one stays.")
+
+Config = Annotated[Path, typer.Option(envvar="TAILFOLD_PLUGINS", help="The settings file.")]
+Plugins = Annotated[Path | None, typer.Option(help="The folder of plugin_history_*.py; where the settings lie without.")]
+Name = Annotated[str, typer.Argument(help="The name of a plugin: that of its file, without .py.")]
+_CONFIG = Path(CONFIG_FILE)
+
+
+@history_app.command("list")
+def list_plugins(config: Config = _CONFIG, plugins: Plugins = None, *, as_json: AsJson = False) -> None:
+    """Show the plugins that there are, the chain, and the settings."""
+    found = _discover(config, plugins)
+    configuration = read_configuration(config, found)
+    positions = {name: position for position, name in enumerate(configuration.chain)}
+    ordered = sorted(found.values(), key=lambda plugin: (positions.get(plugin.name, len(positions)), plugin.name))
+    if as_json:
+        listed = [
+            {"name": plugin.name, "position": positions.get(plugin.name), "origin": plugin.origin, "place": plugin.place}
+            for plugin in ordered
+        ]
+        print_json(_shown(configuration) | {"plugins": listed})
+        return
+    rows = [(positions.get(plugin.name, ""), plugin.name, plugin.origin) for plugin in ordered]
+    console = make_console()
+    console.print(make_table("History plugins", ("position", "plugin", "from"), rows))
+    if configuration.warned:
+        console.print(f"{config}: its chain does not begin with {DEFAULT}, which is put first", markup=False, soft_wrap=True)
+    timeout = configuration.session_idle_timeout_minutes
+    console.print(
+        f"at most {configuration.agent_max_ctx} messages; at most {configuration.max_users} sessions, "
+        + (f"an idle one is let go after {timeout} minutes" if timeout else "idle ones stay"),
+        soft_wrap=True,
+    )
+
+
+@history_app.command("chain-add")
+def chain_add(name: Name, config: Config = _CONFIG, plugins: Plugins = None, *, as_json: AsJson = False) -> None:
+    """Put a plugin at the end of the chain."""
+    check_name(name)
+    available = _discover(config, plugins)
+    _change(config, plugins, lambda before: add_plugin(before, name, available), _told_chain, as_json=as_json)
+
+
+@history_app.command("chain-remove")
+def chain_remove(name: Name, config: Config = _CONFIG, plugins: Plugins = None, *, as_json: AsJson = False) -> None:
+    """Take a plugin out of the chain; the default stays."""
+    _change(config, plugins, lambda before: remove_plugin(before, name), _told_chain, as_json=as_json)
+
+
+@history_app.command("chain-move", context_settings={"ignore_unknown_options": True})
+def chain_move(
+    name: Name,
+    position: Annotated[int, typer.Argument(help="Its new place, from 1; the default is at 0.")],
+    config: Config = _CONFIG,
+    plugins: Plugins = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Put a plugin of the chain at another place, behind the default."""
+    _change(config, plugins, lambda before: move_plugin(before, name, position), _told_chain, as_json=as_json)
+
+
+@history_app.command("maxctx", context_settings={"ignore_unknown_options": True})
+def maxctx(
+    messages: Annotated[int, typer.Argument(help="The ceiling, in messages, whatever a model prefers.")],
+    config: Config = _CONFIG,
+    plugins: Plugins = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Set how many messages a model is shown at most."""
+    check_limit("maxctx", messages)
+    told = f"at most {messages} messages are shown"
+    _change(config, plugins, lambda before: replace(before, agent_max_ctx=messages), lambda _: told, as_json=as_json)
+
+
+@limits_app.command("max-users", context_settings={"ignore_unknown_options": True})
+def max_users(
+    sessions: Annotated[int, typer.Argument(help="How many, at least 1.")],
+    config: Config = _CONFIG,
+    plugins: Plugins = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Set how many sessions may be open at once."""
+    check_limit("max-users", sessions)
+    told = f"at most {sessions} sessions may be open"
+    _change(config, plugins, lambda before: replace(before, max_users=sessions), lambda _: told, as_json=as_json)
+
+
+@limits_app.command("session-timeout", context_settings={"ignore_unknown_options": True})
+def session_timeout(
+    minutes: Annotated[int, typer.Argument(help="How long, in minutes; 0 is for ever.")],
+    config: Config = _CONFIG,
+    plugins: Plugins = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Set how long an idle session stays open."""
+    check_limit("session-timeout", minutes, least=0)
+    told = f"an idle session is let go after {minutes} minutes" if minutes else "idle sessions stay"
+    _change(
+        config, plugins, lambda before: replace(before, session_idle_timeout_minutes=minutes), lambda _: told, as_json=as_json
+    )
+
+
+def _change(
+    config: Path,
+    plugins: Path | None,
+    change: Callable[[Configuration], Configuration],
+    tell: Callable[[Configuration], str],
+    *,
+    as_json: bool,
+) -> None:
+    changed = change_configuration(config, _discover(config, plugins), change)
+    if as_json:
+        print_json(_shown(changed))
+    else:
+        make_console().print(f"{config}: {tell(changed)}", markup=False, soft_wrap=True)
+
+
+def _discover(config: Path, plugins: Path | None) -> dict[str, Found]:
+    return discover(config.absolute().parent if plugins is None else plugins)
+
+
+def _told_chain(changed: Configuration) -> str:
+    return " → ".join(changed.chain)
+
+
+def _shown(configuration: Configuration) -> dict[str, object]:
+    shown: dict[str, object] = msgspec.to_builtins(configuration)
+    return shown

@@ -1,0 +1,200 @@
+"""What the model sees of a conversation: the view of a path, what to send of it, and what is remembered for it (CONTEXT).
+
+A view changes neither ledger nor log. What must be remembered (summaries, expansions, what a provider holds) is recorded
+as an event before the view is used.
+"""
+
+from __future__ import annotations
+
+import secrets
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from ledger.errors import NoSend, UnknownRun
+from ledger.provider_sessions import session_of, to_body
+from ledger.reading import Reader
+from ledger.run import Run
+from projector import settle
+from projector.context import delta
+from projector.context.delta import Delta, Full, ProviderCapabilities, plan
+from projector.context.pipeline import Pipeline, Source, make_view
+from projector.context.tokens import tokens_of
+from projector.events import to_event, validate
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from projector import Message
+    from projector.context.budget import Used
+    from projector.context.delta import ProviderSession
+    from projector.context.pipeline import View
+    from projector.events import Choice
+
+_DEFAULT: Final = Pipeline()
+_STATELESS: Final = ProviderCapabilities()
+
+
+@dataclass(frozen=True)
+class Context:
+    """What to send, and how it came about.
+
+    `send` is the whole view or what the provider lacks of it, `tokens` what that weighs. `view` tells all that was left
+    out, shortened or added, and why; its `view_id` names it. `path_ids` are the messages that it is a view of.
+    """
+
+    conversation: str
+    provider: str
+    send: Full | Delta
+    tokens: int
+    view: View
+    session: ProviderSession | None
+    path_ids: frozenset[str]
+    system_prompt: str = ""
+    working_directory: str | None = None
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """What to send."""
+        return self.send.messages
+
+
+class Contexts(Reader):
+    """The part of a `Ledger` that makes what a model is sent."""
+
+    async def context(
+        self,
+        conversation: str,
+        *,
+        provider: str = "",
+        pipeline: Pipeline = _DEFAULT,
+        turn: int | None = None,
+        run: Run | str | None = None,
+        selections: Mapping[str, str] | None = None,
+        capabilities: ProviderCapabilities = _STATELESS,
+        system_prompt: str = "",
+        working_directory: str | None = None,
+        mode: Literal["full", "delta"] | None = None,
+        now: int | None = None,
+        used: Used | None = None,
+    ) -> Context:
+        """What to send of the active path, or with `run` of the path of an open run with all that it has said so far.
+
+        `turn` is how many prompts went out before; the steps of the runs on the path, if it is not given. Of a provider
+        that keeps the session (`capabilities`) only what it lacks is sent, as far as that is certain; `mode` overrides
+        that. `now` and times of sessions in ms. New summaries are recorded before this returns. Raises `UnknownRun` for
+        a run that is not open.
+        """
+        source = await self._source(conversation, run, selections or {}, turn)
+        source = replace(source, used=used)
+        view = await make_view(source, pipeline)
+        if view.records:
+            await self._record(conversation, view.records)
+        session = session_of(source.choices, provider)
+        send = plan(
+            view.messages,
+            session,
+            capabilities,
+            system_prompt=system_prompt,
+            working_directory=working_directory,
+            now=now,
+            mode=mode,
+        )
+        weight = tokens_of(send.messages, pipeline.tokenizer)
+        ids = frozenset(message.id for message in source.path)
+        return Context(conversation, provider, send, weight, view, session, ids, system_prompt, working_directory)
+
+    async def begin_send(
+        self, context: Context, *, session_id: str | None = None, expires_at: int | None = None
+    ) -> ProviderSession:
+        """Says that this context goes out now, so that a crash before `acknowledge` is noticed; returns the session.
+
+        A full one begins a new session, whose id is `session_id`, or made up. Call it before anything is sent.
+        """
+        is_new = isinstance(context.send, Full) or context.session is None
+        session = delta.begin_send(
+            context.session,
+            context.send,
+            session_id or secrets.token_hex(8),
+            system_prompt=context.system_prompt,
+            working_directory=context.working_directory,
+            expires_at=expires_at,
+        )
+        reason = context.send.reason if isinstance(context.send, Full) else None
+        state: Literal["opened", "sending"] = "opened" if is_new else "sending"
+        await self._record(context.conversation, [to_body(context.provider, session, state, reason)])
+        return session
+
+    async def acknowledge(
+        self,
+        context: Context,
+        reply_ids: Collection[str] = (),
+        *,
+        run: Run | str | None = None,
+        session_id: str | None = None,
+    ) -> ProviderSession:
+        """Says that what was sent has arrived and was answered with these messages; `session_id` as the provider named it.
+
+        Raises `NoSend` where no send of this provider is under way.
+        """
+        sent = [message.id for message in context.send.messages]
+        return await self._arrived(context, sent, reply_ids, run, session_id)
+
+    async def received(self, context: Context, ids: Collection[str], *, run: Run | str | None = None) -> ProviderSession:
+        """Says after a crash what of a send has arrived, where a program can prove it; that may be nothing."""
+        return await self._arrived(context, ids, (), run, None)
+
+    async def _arrived(
+        self,
+        context: Context,
+        sent: Collection[str],
+        replies: Collection[str],
+        run: Run | str | None,
+        session_id: str | None,
+    ) -> ProviderSession:
+        source = await self._source(context.conversation, run, {}, None)
+        session = session_of(source.choices, context.provider)
+        if session is None or not session.sending:
+            raise NoSend(context.conversation, context.provider)
+        new = [message for message in source.path if message.id not in context.path_ids]
+        held = delta.acknowledge(session, [*context.view.messages, *new], sent, replies)
+        if session_id is not None:
+            held = delta.renamed(held, session_id)
+        await self._record(context.conversation, [to_body(context.provider, held, "acked")])
+        return held
+
+    async def _record(self, conversation: str, choices: Sequence[Choice]) -> None:
+        events = [to_event(choice) for choice in choices]
+        validate(events)
+        await self.store.append(conversation, events)
+        await self.catch_up(conversation)
+
+    async def _source(
+        self, conversation: str, run: Run | str | None, selections: Mapping[str, str], turn: int | None
+    ) -> Source:
+        """The path, when prompts went out along it, and what was recorded."""
+        if isinstance(run, Run):
+            await run.flush()
+            run = run.run_id
+        path: list[Message]
+        drafts: dict[str, tuple[int, ...]] = {}
+        if run is None:
+            path = await self.transcript(conversation, selections=selections)
+        else:
+            draft = (await self._known(conversation)).state.open.get(run)
+            if draft is None:
+                raise UnknownRun(run)
+            parent = draft.parent_message_id
+            path = [] if parent is None else await self.tables.path(conversation, parent, None)
+            path += settle(draft, None).path
+            drafts[run] = draft.prompts
+        own = dict.fromkeys(message.run_id for message in path) | dict.fromkeys(drafts)
+        prompts = await self.tables.prompts(conversation, own.keys()) | drafts
+        before = dict(zip(own, accumulate((len(prompts.get(name, ())) for name in own), initial=0), strict=False))
+        turns = {
+            message.id: before[message.run_id] + bisect_left(prompts.get(message.run_id, ()), message.seq) for message in path
+        }
+        total = sum(len(prompts.get(name, ())) for name in own)
+        choices: list[Any] = [choice for _, choice in await self.tables.choices(conversation)]
+        return Source(tuple(path), total if turn is None else turn, turns, tuple(choices))

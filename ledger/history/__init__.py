@@ -1,0 +1,22 @@
+"""The history chain as an operator sets it up: its settings file, the plugins there are, and the sessions that use it.
+
+What a chain does with messages is `projector.context`; a rule of that kind must not live here.
+"""
+
+from ledger.history.configuration import Configuration, change_configuration, read_configuration
+from ledger.history.discovery import Found, discover, load_chain
+from ledger.history.runtime import HistoryRuntime
+from ledger.history.sessions import SessionRegistry, TooManySessions, UserSession
+
+__all__ = [
+    "Configuration",
+    "Found",
+    "HistoryRuntime",
+    "SessionRegistry",
+    "TooManySessions",
+    "UserSession",
+    "change_configuration",
+    "discover",
+    "load_chain",
+    "read_configuration",
+]

@@ -1,0 +1,157 @@
+"""The plugins of a history chain: the three that come with Tailfold, and how one that a user wrote is called (seed 003)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from projector.context.tokens import tokens_of
+from projector.context.tools import group
+from projector.context.windows import window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from projector.context.models import ModelConfig
+    from projector.message import Message
+
+DEFAULT: Final = "plugin_history_default"
+"""The plugin that is first in every chain."""
+TOKEN_BUDGET: Final = 6000
+"""Tokens that `plugin_history_token_budget` leaves where the model's entry names no number."""
+TIME_LIMIT_S: Final = 2.0
+
+
+class PluginFailed(Exception):
+    """A plugin did not give a history; the message says why, without quoting any content."""
+
+
+class Bundled(NamedTuple):
+    """A plugin that works on messages as they are: `shape(history, max_ctx, model)` copies none and edits none."""
+
+    name: str
+    shape: Callable[[Sequence[Message], int, ModelConfig], list[Message]]
+
+
+class UserPlugin:
+    """A plugin with the contract of seed 003: `process`, maybe `on_model_switch`, both plain functions.
+
+    `name` is what a chain calls it, `strategy` its `NAME`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        process: Callable[..., object],
+        on_model_switch: Callable[..., object] | None = None,
+        *,
+        strategy: str = "",
+    ) -> None:
+        self.name, self.strategy = name, strategy or name
+        self.process, self.on_model_switch = process, on_model_switch
+        self._left: list[tuple[threading.Thread, float]] = []  # calls that nobody waits for any more, and since when
+
+    async def call(self, function: Callable[..., object], *arguments: object, time_limit: float = TIME_LIMIT_S) -> object:
+        """What `function` returns, from a thread of its own, so that it never holds up the event loop.
+
+        Raises `PluginFailed` for whatever it raises, for an async function, and when `time_limit` seconds are over.
+        A thread that hangs can't be ended: it is left behind with copies of everything, and does not keep the process
+        alive. While it is there the plugin is not called again, so that such threads do not pile up. Code that never
+        lets go of the interpreter's lock (a runaway regular expression) holds up everything; no limit helps there.
+        """
+        started = time.monotonic()
+        self._left = [(thread, since) for thread, since in self._left if thread.is_alive()]
+        if any(started - since >= time_limit for _, since in self._left):
+            raise PluginFailed("an earlier call of it has not come back yet")
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[object] = loop.create_future()
+        thread = threading.Thread(
+            target=contextvars.copy_context().run, args=(_work, loop, done, function, arguments), name=self.name, daemon=True
+        )
+        thread.start()
+        try:
+            async with asyncio.timeout(time_limit):
+                returned = await done
+        except TimeoutError as error:
+            self._left.append((thread, started))
+            raise PluginFailed(f"it did not come back within {time_limit:g} s") from error
+        except asyncio.CancelledError:
+            self._left.append((thread, started))
+            raise
+        if inspect.iscoroutine(returned):
+            returned.close()
+            raise PluginFailed("it is an async function: a plain one was expected")
+        return returned
+
+
+Plugin = Bundled | UserPlugin
+
+
+def _work(
+    loop: asyncio.AbstractEventLoop, done: asyncio.Future[object], function: Callable[..., object], arguments: tuple[Any, ...]
+) -> None:
+    """Runs in the plugin's thread; never raises, whatever the plugin does."""
+    outcome: object
+    failed: PluginFailed | None = None
+    try:
+        outcome = function(*arguments)
+    except BaseException as error:  # noqa: BLE001 - even `sys.exit()` of a plugin must not end the chain
+        outcome, failed = None, PluginFailed(f"it raised {type(error).__name__}")
+
+    def tell() -> None:
+        if done.done():  # nobody waits any more
+            return
+        if failed is None:
+            done.set_result(outcome)
+        else:
+            done.set_exception(failed)
+
+    with suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(tell)
+
+
+def keep_window(history: Sequence[Message], max_ctx: int, model: ModelConfig) -> list[Message]:
+    """The default: the last messages, as many as the session's window holds."""
+    del model
+    return window(history, max_ctx)
+
+
+def keep_token_budget(history: Sequence[Message], max_ctx: int, model: ModelConfig) -> list[Message]:
+    """The newest groups that fit the model's `token_budget`; a tool group weighs what its calls and results weigh."""
+    del max_ctx
+    left = TOKEN_BUDGET if model.token_budget is None else model.token_budget
+    kept: list[list[Message]] = []
+    for messages in reversed(group(history)):
+        left -= tokens_of(messages)
+        if left < 0:
+            break
+        kept.append(messages)
+    return [message for messages in reversed(kept) for message in messages]
+
+
+def keep_role_pairs(history: Sequence[Message], max_ctx: int, model: ModelConfig) -> list[Message]:
+    """User and assistant in turns, a user first: of a run of equal roles the newest stays, a tool group is one assistant."""
+    del max_ctx, model
+    kept: list[list[Message]] = []
+    for messages in group(history):
+        role = messages[0].role
+        if kept and kept[-1][0].role == role:
+            kept[-1] = messages
+        elif kept or role == "user":
+            kept.append(messages)
+    return [message for messages in kept for message in messages]
+
+
+BUNDLED: Final[Mapping[str, Bundled]] = {
+    plugin.name: plugin
+    for plugin in (
+        Bundled(DEFAULT, keep_window),
+        Bundled("plugin_history_token_budget", keep_token_budget),
+        Bundled("plugin_history_role_pair_enforcer", keep_role_pairs),
+    )
+}

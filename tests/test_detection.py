@@ -1,0 +1,373 @@
+"""`--format auto`: the smallest files of each format, in each shape they come in, and all files of the public data."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import zlib
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from ledger.admin.lines import FileError, open_lines
+from ledger.admin.sources import read_file
+from projector.formats import READERS, STREAMS, FormatError
+from projector.formats.detection import Detected, detect
+from projector.formats.documents import first_values
+from projector.formats.exchanges import format_of
+from projector.formats.registry import OF_LINES
+from projector.formats.unwrap import read_all
+from tests.corpus import look
+from tests.corpus_formats import kind_of, load
+from tests.corpus_parts import files_of
+from tests.corpus_sources import LOGS
+from tests.shared_data import DATA, needs_data, read_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ledger.intake import Recorded
+
+USER: Final[dict[str, Any]] = {"role": "user", "content": "hi"}
+ANSWER: Final[dict[str, Any]] = {"role": "assistant", "content": "hello"}
+CALL: Final[dict[str, Any]] = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+TEXT: Final[dict[str, Any]] = {"type": "text", "text": "hi"}
+SAID: Final[dict[str, Any]] = {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]}
+SESSION: Final[dict[str, Any]] = {"type": "session", "version": 3, "id": "s", "timestamp": "2025-01-31T12:00:00Z", "cwd": "/"}
+ENTRY: Final[dict[str, Any]] = {
+    "type": "message", "id": "e1", "parentId": None, "timestamp": "2025-01-31T12:00:00Z",
+    "message": {"role": "user", "content": "hi", "timestamp": 0},
+}  # fmt: skip
+RECORD: Final[dict[str, Any]] = {
+    "parentUuid": None, "sessionId": "s", "type": "user", "uuid": "u", "timestamp": "2025-01-31T12:00:00Z", "message": USER,
+}  # fmt: skip
+NODE: Final[dict[str, Any]] = {
+    "message_id": "m", "parent_id": None, "text": "hi", "role": "prompter", "created_date": "2023-02-06T00:00:00+00:00",
+}  # fmt: skip
+
+HISTORIES: Final[dict[str, list[Any]]] = {
+    "agui": [
+        {"threadId": "t", "runId": "r", "messages": [{"id": "1", "role": "user", "content": "hi"}]},
+        [{"id": "1", "role": "user", "content": "hi"}, {"id": "2", "role": "reasoning", "content": "hm"}],
+        [{"id": "1", "role": "assistant", "content": "", "toolCalls": [CALL]}],
+        [{"id": "1", "role": "tool", "content": "1", "toolCallId": "c"}],
+        [{"id": "1", "role": "activity", "activityType": "PLAN", "content": {}}],
+    ],
+    "ai-sdk": [
+        [{"id": "1", "role": "user", "parts": [TEXT]}],
+        {"id": "c", "messages": [{"id": "1", "role": "user", "parts": [TEXT]}]},
+        {"id": "1", "role": "user", "parts": [TEXT]},
+    ],
+    "anthropic": [
+        {"system": "be brief", "messages": [USER]},
+        {"model": "m", "max_tokens": 1, "system": [TEXT], "messages": [USER, ANSWER]},
+        {"anthropic_version": "bedrock-2023-05-31", "messages": [USER]},
+        {"messages": [USER, SAID]},
+        [USER, SAID],
+        [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}]}],
+        {"id": "m", "type": "message", "role": "assistant", "content": [TEXT], "stop_reason": "end_turn", "usage": {}},
+        [{"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "c2ln"}]}],
+    ],
+    "bedrock": [
+        {"messages": [{"role": "user", "content": [{"text": "hi"}]}]},
+        [{"role": "user", "content": [{"text": "hi"}]}],
+        {"system": [{"text": "be brief"}], "messages": [{"role": "user", "content": [{"text": "hi"}]}]},
+    ],
+    "chat": [
+        [USER],
+        [{"role": "system", "content": "be brief"}, USER, ANSWER],
+        {"model": "m", "messages": [USER]},
+        {"messages": [USER, {"role": "assistant", "content": None, "tool_calls": [CALL]}]},
+        [{"role": "tool", "tool_call_id": "c", "content": "1"}],
+        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://e.org/a.png"}}]}],
+        [{"role": "user", "content": [TEXT]}],
+    ],
+    "claude-code": [
+        RECORD,
+        RECORD | {"parentUuid": "p", "type": "assistant", "message": ANSWER | {"content": [TEXT], "id": "m", "model": "m"}},
+        {"type": "user", "message": USER, "session_id": "s", "parent_tool_use_id": None, "uuid": "u"},
+    ],
+    "gemini": [
+        {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]},
+        [{"role": "user", "parts": [{"text": "hi"}]}],
+        {"systemInstruction": {"parts": [{"text": "be"}]}, "contents": [{"role": "user", "parts": [{"text": "hi"}]}]},
+    ],
+    "langchain": [
+        [{"type": "human", "content": "hi"}],
+        [{"type": "ai", "content": "hi", "tool_calls": []}],
+        [{"type": "human", "data": {"content": "hi", "type": "human"}}],
+        [{"lc": 1, "type": "constructor", "id": ["schema", "messages", "HumanMessage"], "kwargs": {"content": "hi"}}],
+        {"messages": [{"type": "human", "content": "hi"}]},
+    ],
+    "pi": [ENTRY["message"] | {"role": "assistant", "content": [TEXT], "stopReason": "stop", "api": "a", "provider": "p",
+                               "model": "m"}],
+    "responses": [
+        {"model": "m", "input": "hi"},
+        {"model": "m", "input": [{"role": "user", "content": "hi"}]},
+        [{"type": "message", "role": "user", "content": "hi"}],
+        [{"role": "user", "content": [{"type": "input_text", "text": "hi"}]}],
+        [USER, {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}],
+        [USER, {"type": "reasoning", "id": "rs", "summary": []}],
+    ],
+    "swe-agent": [{"environment": "e", "trajectory": [], "history": [{"role": "user", "content": "hi", "agent": "primary"}],
+                   "info": {}}],
+    "tau-bench": [{"task_id": 1, "reward": 1.0, "info": {}, "traj": [USER, ANSWER], "trial": 0}],
+    "trees": [
+        {"message_tree_id": "m", "tree_state": "ready", "prompt": NODE | {"replies": []}},
+        NODE | {"message_tree_id": "m", "user_id": "u"},
+    ],
+}  # fmt: skip
+"""Whole documents of one JSON value."""
+
+LINES: Final[dict[str, list[list[Any]]]] = {
+    "agui": [[{"id": "1", "role": "user", "content": "hi"}, {"id": "2", "role": "reasoning", "content": "hm"}]],
+    "ai-sdk": [[{"id": "1", "role": "user", "parts": [TEXT]}, {"id": "2", "role": "assistant", "parts": [TEXT]}]],
+    "anthropic": [[USER, SAID], [{"system": "s", "messages": [USER]}] * 2],
+    "bedrock": [[{"role": "user", "content": [{"text": "hi"}]}] * 2],
+    "chat": [[USER, ANSWER], [{"messages": [USER, ANSWER]}] * 2],
+    "claude-code": [
+        [{"type": "summary", "summary": "s", "leafUuid": "u"}, RECORD],
+        [{"type": "file-history-snapshot", "messageId": "m", "snapshot": {}}, RECORD],
+        [{"type": "system", "subtype": "init", "session_id": "s", "uuid": "i", "cwd": "/", "model": "m", "tools": []},
+         {"type": "user", "message": USER, "session_id": "s", "parent_tool_use_id": None, "uuid": "u"}],
+    ],
+    "gemini": [[value] * 2 for value in (HISTORIES["gemini"][0], *HISTORIES["gemini"][1])],
+    "langchain": [[{"type": "human", "content": "hi"}, {"type": "ai", "content": "hello"}]],
+    "pi": [[SESSION, ENTRY]],
+    "responses": [[{"type": "message", "role": "user", "content": "hi"}] * 2, [{"input": "hi"}] * 2],
+    "tau-bench": [[{"task_id": 1, "traj": [USER, ANSWER], "trial": 0}] * 2],
+    "trees": [[{"message_tree_id": "m", "prompt": NODE | {"replies": []}}] * 2],
+}  # fmt: skip
+"""Documents of one JSON value a line."""
+
+CHAT_END: Final = {"id": "x", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+EVENTS: Final[dict[str, list[dict[str, Any]]]] = {
+    "agui": [
+        {"type": "RUN_STARTED", "threadId": "t", "runId": "r"}, {"type": "TEXT_MESSAGE_CHUNK", "messageId": "m", "delta": "hi"},
+        {"type": "RUN_FINISHED", "threadId": "t", "runId": "r"},
+    ],
+    "ai-sdk": [
+        {"type": "start", "messageId": "m"}, {"type": "start-step"}, {"type": "text-start", "id": "1"},
+        {"type": "text-delta", "id": "1", "delta": "hi"}, {"type": "text-end", "id": "1"}, {"type": "finish-step"},
+        {"type": "finish"},
+    ],
+    "anthropic": [
+        {"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant", "content": [], "usage": {}}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "hi"}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
+        {"type": "message_stop"},
+    ],
+    "bedrock": [
+        {"messageStart": {"role": "assistant"}}, {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"text": "hi"}}},
+        {"contentBlockStop": {"contentBlockIndex": 0}}, {"messageStop": {"stopReason": "end_turn"}},
+    ],
+    "chat": [{"id": "x", "choices": [{"index": 0, "delta": {"role": "assistant", "content": "hi"}}]}, CHAT_END],
+    "gemini": [
+        {"candidates": [{"content": {"role": "model", "parts": [{"text": "hi"}]}, "index": 0}]},
+        {"candidates": [{"content": {"role": "model", "parts": [{"text": "."}]}, "finishReason": "STOP"}]},
+    ],
+    "responses": [
+        {"type": "response.created", "response": {"id": "r", "object": "response", "status": "in_progress", "output": []}},
+        {"type": "response.output_item.added", "output_index": 0,
+         "item": {"id": "i", "type": "message", "role": "assistant", "status": "in_progress", "content": []}},
+        {"type": "response.content_part.added", "item_id": "i", "output_index": 0, "content_index": 0,
+         "part": {"type": "output_text", "text": "", "annotations": []}},
+        {"type": "response.output_text.delta", "item_id": "i", "output_index": 0, "content_index": 0, "delta": "hi"},
+        {"type": "response.output_text.done", "item_id": "i", "output_index": 0, "content_index": 0, "text": "hi"},
+        {"type": "response.output_item.done", "output_index": 0,
+         "item": {"id": "i", "type": "message", "role": "assistant", "status": "completed",
+                  "content": [{"type": "output_text", "text": "hi", "annotations": []}]}},
+        {"type": "response.completed", "response": {"id": "r", "object": "response", "status": "completed", "output": []}},
+    ],
+}  # fmt: skip
+"""What is streamed, event by event."""
+
+WHOLE: Final[dict[str, list[dict[str, Any]]]] = {
+    "bedrock": [{"output": {"message": {"role": "assistant", "content": [{"text": "hi"}]}}, "stopReason": "end_turn"}],
+    "chat": [{"id": "x", "object": "chat.completion",
+              "choices": [{"index": 0, "message": ANSWER, "finish_reason": "stop"}]}],
+    "gemini": [{"candidates": [{"content": {"role": "model", "parts": [{"text": "hi"}]}, "finishReason": "STOP"}]},
+               {"promptFeedback": {"blockReason": "SAFETY"}}],
+    "responses": [{"id": "r", "object": "response", "status": "completed",
+                   "output": [{"id": "i", "type": "message", "role": "assistant", "status": "completed",
+                               "content": [{"type": "output_text", "text": "hi", "annotations": []}]}]}],
+}  # fmt: skip
+"""Answers that came whole, which the adapters of the streams take."""
+
+REQUESTS: Final[dict[str, tuple[str, Any]]] = {
+    "anthropic": ("https://api.anthropic.com/v1/messages", {"model": "m", "max_tokens": 1, "messages": [USER]}),
+    "bedrock": ("https://h/model/m/converse-stream", {"messages": [{"role": "user", "content": [{"text": "hi"}]}]}),
+    "chat": ("https://api.openai.com/v1/chat/completions", {"model": "m", "messages": [USER]}),
+    "gemini": ("https://g/v1beta/models/m:streamGenerateContent?alt=sse", HISTORIES["gemini"][0]),
+    "responses": ("https://api.openai.com/v1/responses", {"model": "m", "input": "hi"}),
+}
+"""Where a request is sent, and what it says."""
+
+
+def of_json(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def of_lines(values: list[Any]) -> bytes:
+    return b"".join(of_json(value) + b"\n" for value in values)
+
+
+def of_sse(values: list[dict[str, Any]], end: str = "\n") -> bytes:
+    told = ": a comment\n\n" + "".join(f"event: {value.get('type', 'x')}\ndata: {json.dumps(value)}\n\n" for value in values)
+    return told.replace("\n", end).encode()
+
+
+def frame(value: dict[str, Any]) -> bytes:
+    """One message of an AWS event stream."""
+    [[name, body]] = value.items()
+    headers = b"".join(
+        bytes([len(key)]) + key + b"\7" + struct.pack(">H", len(text)) + text
+        for key, text in ((b":event-type", name.encode()), (b":message-type", b"event"))
+    )
+    payload = of_json(body)
+    prelude = struct.pack(">II", 16 + len(headers) + len(payload), len(headers))
+    message = prelude + struct.pack(">I", zlib.crc32(prelude)) + headers + payload
+    return message + struct.pack(">I", zlib.crc32(message))
+
+
+def of_cassette(name: str) -> bytes:
+    uri, request = REQUESTS[name]
+    body = {"string": of_sse(EVENTS[name]).decode()}
+    if name == "bedrock":
+        body = {"string": json.dumps(WHOLE[name][0])}
+    interaction = {
+        "request": {"body": json.dumps(request), "headers": {}, "method": "POST", "uri": uri},
+        "response": {"body": body, "headers": {"content-type": ["text/event-stream"]}, "status": {"code": 200}},
+    }
+    return b"interactions:\n- " + of_json(interaction) + b"\nversion: 1\n"
+
+
+def smallest() -> list[tuple[str, str, bytes, Detected]]:
+    """Name, ending, content and what it is, of the smallest files of every format in every shape."""
+    found: list[tuple[str, str, bytes, Detected]] = []
+    for name, documents in HISTORIES.items():
+        is_it = Detected("history", name)
+        found += [(f"{name}-{number}", "json", of_json(value), is_it) for number, value in enumerate(documents)]
+        found += [(f"{name}-{number}-wide", "json", json.dumps(value, indent=2).encode(), is_it)
+                  for number, value in enumerate(documents) if name not in OF_LINES]  # fmt: skip
+        found.append((f"{name}-behind-a-mark", "json", b"\xef\xbb\xbf\r\n " + of_json(documents[0]), is_it))
+    for name, files in LINES.items():
+        found += [(f"{name}-lines-{n}", "jsonl", of_lines(values), Detected("history", name)) for n, values in enumerate(files)]
+        found.append((f"{name}-crlf", "jsonl", of_lines(files[0]).replace(b"\n", b"\r\n\r\n"), Detected("history", name)))
+    for name, events in EVENTS.items():
+        is_it = Detected("stream", name)
+        found += [
+            (f"{name}-events", "jsonl", of_lines(events), is_it), (f"{name}-list", "json", of_json(events), is_it),
+            (f"{name}-sse", "txt", of_sse(events), is_it), (f"{name}-sse-crlf", "txt", of_sse(events, "\r\n"), is_it),
+            (f"{name}-cut", "jsonl", of_lines(events[:2])[:-9], is_it),
+        ]  # fmt: skip
+    for name, answers in WHOLE.items():
+        found += [(f"{name}-whole-{n}", "json", of_json(answer), Detected("stream", name)) for n, answer in enumerate(answers)]
+    found.append(("bedrock-frames", "bin", b"".join(map(frame, EVENTS["bedrock"])), Detected("stream", "bedrock")))
+    found += [(f"{name}-cassette", "yaml", of_cassette(name), Detected("history", name)) for name in REQUESTS]
+    return found
+
+
+SMALLEST: Final = smallest()
+
+
+def read(path: Path, format_name: str = "auto") -> list[Recorded]:
+    with open_lines(path) as file:
+        return read_file(file, path, format_name)
+
+
+@pytest.mark.parametrize(("name", "ending", "content", "is_it"), SMALLEST, ids=[name for name, *_ in SMALLEST])
+def test_the_smallest_files_are_what_they_are(name: str, ending: str, content: bytes, is_it: Detected, tmp_path: Path) -> None:
+    path = tmp_path / f"{name}.{ending}"
+    path.write_bytes(content)
+    found = read(path)
+    assert found
+    if ending == "yaml":
+        [[history, answers]] = found
+        assert history is not None
+        assert [answer.format for answer in answers] == [is_it.name]
+    elif is_it.kind == "stream":
+        assert [(one.history, [answer.format for answer in one.answers]) for one in found] == [(None, [is_it.name])]
+    else:
+        assert detect(*split(content)) == is_it
+        named = read(path, is_it.name)
+        assert [one.history for one in found] == [one.history for one in named]
+        assert any(one.history is not None and one.history.drafts for one in found)
+
+
+def split(content: bytes) -> tuple[str, list[str]]:
+    first, *others = first_values(content.decode())
+    return first, others
+
+
+def test_every_format_is_in_the_table() -> None:
+    assert set(HISTORIES) == set(READERS)
+    assert set(EVENTS) == set(STREAMS)
+    assert {name for name, (uri, _) in REQUESTS.items() if format_of(uri) == name} == set(REQUESTS)
+
+
+@pytest.mark.parametrize(
+    "odd", ["{}", '{"a":1}', "[1]", '["x"]', "[[]]", "[{}]", '{"messages":[]}', '{"role":"user"}', '{"type":"x"}', "[null]"]
+)
+def test_what_is_nothing_known_is_refused_and_says_how_to_name_it(odd: str) -> None:
+    with pytest.raises(FormatError, match=r"no format is known that begins with|a JSON object was expected"):
+        detect(*split(odd.encode()))
+
+
+def kinds(found: list[Recorded]) -> set[str]:
+    """The formats of streams in a file; of histories none, for a file says only what it holds."""
+    return {answer.format for one in found for answer in one.answers}
+
+
+OF_A_SOURCE: Final = {
+    "tau-bench": "tau-bench", "swe-agent": "swe-agent", "open-assistant": "trees", "pi-mono": "pi",
+    "claude-code-log": "claude-code", "claude-code-stream-json": "claude-code", "agui-benchmark": "agui",
+}  # fmt: skip
+assert set(OF_A_SOURCE.values()) >= {name for name in LOGS if name != "claude"}
+
+
+def known_of(path: Path) -> str:
+    """What the look at the data calls a file, by the keys of its first event."""
+    first: Any = next(value for payload in read_all([read_bytes(path)]) if (value := load(payload.data)) is not None)
+    return {"claude": "claude-code"}.get(str(kind := kind_of(first, str(path))), str(kind)).replace("_", "-")
+
+
+@needs_data
+@pytest.mark.slow
+@pytest.mark.parametrize("source", sorted({*OF_A_SOURCE, "vercel-ai"}))
+def test_every_file_of_the_public_data_is_what_it_is(source: str) -> None:
+    seen = 0
+    for path in files_of(DATA / source):
+        if path.name.endswith(".meta.json"):
+            continue
+        file = look(DATA, path)
+        if file.refused or not file.conversations or not read_bytes(path).strip():
+            continue
+        seen += 1
+        wanted = OF_A_SOURCE.get(source) or known_of(path)
+        content = read_bytes(path)
+        if re.match(rb'\s*\{\s*"error"', content):  # nothing in it tells whose it is
+            with pytest.raises(FileError, match="name it with --format"):
+                read(path)
+            assert kinds(read(path, wanted)) == {wanted}
+        elif re.match(rb"\s*[\[{]", content):
+            assert (path.name, detect(*split(content)).name) == (path.name, wanted)
+        else:
+            assert (path.name, kinds(read(path))) == (path.name, {wanted})
+    assert seen > 1, source
+
+
+def test_the_first_message_that_only_one_format_writes_tells() -> None:
+    assert detect(json.dumps(USER), [json.dumps(ANSWER), json.dumps(SAID)]).name == "anthropic"
+    assert detect(json.dumps({"messages": [USER, ANSWER, SAID]})).name == "anthropic"
+    assert detect(json.dumps(USER), [json.dumps({"role": "assistant", "tool_calls": [CALL]})]).name == "chat"
+
+
+def test_an_export_behind_something_else_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'[{"tailfold":1,"conversation":"c","floor":0,"origin":0,"head":1}]')
+    with pytest.raises(FileError, match="its header was expected on the first line"):
+        read(path)
