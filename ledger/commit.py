@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,7 @@ from projector.draft import Refused, read_usage
 from projector.json import InvalidJson, decode, dump, encode, split, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ledger.branches import Ask
     from ledger.effects import Effect
@@ -35,9 +36,11 @@ WHERE NOT EXISTS (SELECT 1 FROM runs WHERE conversation = ?1 AND id = ?2) RETURN
 _END_RUN: Final = """
 UPDATE runs SET status = ?4, body = ?5, first = ?6 WHERE conversation = ?1 AND id = ?2 AND seq = ?3 AND status = 'open'
 RETURNING 1"""
-_PUT_MESSAGE: Final = """
-INSERT INTO messages (conversation, id, run, parent, seq, on_path, started, is_committed, crc, body)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_PUT_MESSAGES: Final = """
+INSERT INTO messages (conversation, id, run, parent, seq, on_path, started, is_committed, crc, body) VALUES """
+_MARKS: Final = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_ROWS: Final = 90
+"""Rows of a statement, whose parameters every SQLite takes (999)."""
 _BE_ACTIVE: Final = "UPDATE conversations SET active_at = max(active_at, ?2) WHERE id = ?1"
 _USE: Final = """
 INSERT INTO uses SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM uses WHERE conversation = ?1 AND media = ?2)"""
@@ -80,11 +83,7 @@ async def commit(sql: Sql, key: int, conversation: str, ended: Ended) -> None:
     """Writes what a run leaves. Ids that an earlier run has taken stay its: the later ones are anomalies."""
     run, end = ended
     await begin(sql, key, conversation, run)
-    taken = [
-        message_id
-        for message_id in (*run.live, *(message_id for message_id, _ in run.done.items()))
-        if await sql("SELECT 1 FROM messages WHERE conversation = ? AND id = ?", (key, message_id))
-    ]
+    taken = await _known(sql, key, [*run.live, *(message_id for message_id, _ in run.done.items())])
     settled = settled_for_ledger(run.without(taken), ended)
     info = RunInfo.of(conversation, run, end, len(settled.path))
     first = settled.path[0].id if settled.path else None
@@ -94,15 +93,30 @@ async def commit(sql: Sql, key: int, conversation: str, ended: Ended) -> None:
     if taken:
         _LOG.warning("ledger.message_ids_taken", conversation=conversation, run_id=run.run_id, message_ids=taken)
     is_committed = end.status != "failed"
+    rows: list[tuple[Any, ...]] = []
     for on_path, messages in ((1, settled.path), (0, settled.off)):
         for message in messages:
             body = encode(message)
             place = (key, message.id, run.run_id, message.parent_id, message.seq, on_path, run.seq, int(is_committed))
-            await sql(_PUT_MESSAGE, (*place, zlib.crc32(body), body))
+            rows.append((*place, zlib.crc32(body), body))
+    for first_row in range(0, len(rows), _ROWS):  # each statement is a trip to the writer's thread
+        some = rows[first_row : first_row + _ROWS]
+        await sql(_PUT_MESSAGES + ", ".join([_MARKS] * len(some)), tuple(itertools.chain.from_iterable(some)))
     await sql("UPDATE conversations SET messages = messages + ? WHERE id = ?", (len(settled.path), key))
     await sql(_BE_ACTIVE, (key, max((message.created_at for message in settled.path), default=run.started_at)))
     if first is not None:
         await join(sql, key, settled.path[0].parent_id, first, run.seq, is_committed=is_committed)
+
+
+async def _known(sql: Sql, key: int, message_ids: Sequence[str]) -> list[str]:
+    """Those of these ids that a message of the conversation has."""
+    found: set[str] = set()
+    for first in range(0, len(message_ids), 10 * _ROWS):
+        some = message_ids[first : first + 10 * _ROWS]
+        marks = ", ".join("?" * len(some))
+        text = f"SELECT id FROM messages WHERE conversation = ? AND id IN ({marks})"  # noqa: S608 - marks only
+        found.update(row[0] for row in await sql(text, (key, *some)))
+    return [message_id for message_id in message_ids if message_id in found]
 
 
 def settled_for_ledger(run: RunDraft, ended: Ended) -> Settled:

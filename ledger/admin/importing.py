@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, NamedTuple
+from typing import IO, TYPE_CHECKING, Annotated, Final, NamedTuple, TypeVar
 
+import anyio
 import msgspec
 import typer
 
@@ -22,7 +23,7 @@ from stream import InvalidEvent, StreamError
 from stream.limits import check_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from ledger.intake import Recorded
     from ledger.ledger import Ledger
@@ -33,7 +34,10 @@ Files = Annotated[
 ]
 Into = Annotated[str | None, typer.Option(help="Take it in under this id; for files of one conversation.")]
 Format = Annotated[str, typer.Option("--format", help=f"The format: {AUTO}, {TAILFOLD}, {', '.join(FORMATS)}.")]
-_SHOWN_LOSSES = 3
+T = TypeVar("T")
+R = TypeVar("R")
+_SHOWN_LOSSES: Final = 3
+_AT_ONCE: Final = 8
 
 
 class TakenIn(msgspec.Struct, frozen=True):
@@ -105,13 +109,19 @@ async def _import_folder(
     """Every file below a folder, in the order of their names; one that can't be taken in does not stop the others."""
     paths = _files_below(folder, data)
     with progress(f"importing {folder}", len(paths)) as advance:
-        for path in paths:
+
+        async def import_file(path: Path) -> list[Imported | TakenIn]:
             try:
                 with ExitStack() as stack:
-                    done += await _import(ledger, _open(stack, path, base_of(path, folder), format_name, None), None)
-            except (FileError, LedgerError, StreamError) as error:
-                refused.append(str(error))
-            advance(1)
+                    return await _import(ledger, _open(stack, path, base_of(path, folder), format_name, None), None)
+            finally:
+                advance(1)
+
+        for outcome in await _each(import_file, paths):
+            if isinstance(outcome, Exception):
+                refused.append(str(outcome))
+            else:
+                done += outcome
 
 
 def _files_below(folder: Path, data: Path) -> list[Path]:
@@ -144,7 +154,9 @@ async def _import(ledger: Ledger, source: Source, into: str | None) -> list[Impo
     places = [await place_of(ledger, section, into or section.header.conversation) for section in source.sections]
     done: list[Imported | TakenIn] = [await place.take_in(ledger) for place in places]
     names = name_of(source.base, source.recorded) if into is None else [into]
-    for name, recorded in zip(names, source.recorded, strict=False):
+
+    async def import_one(named: tuple[str, Recorded]) -> TakenIn:
+        name, recorded = named
         try:
             with progress(f"importing {name}", is_shown=into is not None) as advance:
                 taken = await take_in(ledger, name, recorded, advance)
@@ -154,8 +166,31 @@ async def _import(ledger: Ledger, source: Source, into: str | None) -> list[Impo
             raise FileError(f"{source.path}: {error}") from error
         losses = () if recorded.history is None else recorded.history.losses
         told = [loss.what for loss in losses]
-        done.append(TakenIn(str(source.path), name, taken.events, taken.runs, taken.known, taken.head, told))
+        return TakenIn(str(source.path), name, taken.events, taken.runs, taken.known, taken.head, told)
+
+    for outcome in await _each(import_one, list(zip(names, source.recorded, strict=False))):
+        if isinstance(outcome, Exception):
+            raise outcome
+        done.append(outcome)
     return done
+
+
+async def _each(work: Callable[[T], Awaitable[R]], given: Sequence[T]) -> list[R | Exception]:
+    """What `work` makes of each, or has failed with, in their order; several at once, for they share their commits."""
+    outcomes: list[R | Exception] = [FileError("it was not looked at")] * len(given)
+    left = iter(enumerate(given))
+
+    async def worker() -> None:
+        for at, one in left:
+            try:
+                outcomes[at] = await work(one)
+            except (FileError, LedgerError, StreamError) as error:
+                outcomes[at] = error
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(min(_AT_ONCE, len(given))):
+            tasks.start_soon(worker)
+    return outcomes
 
 
 def _tell(done: Sequence[Imported | TakenIn], refused: Sequence[str], *, as_json: bool, is_short: bool) -> None:
