@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -19,9 +19,13 @@ from ledger.run import Run
 from projector import settle
 from projector.context import delta
 from projector.context.delta import Delta, Full, ProviderCapabilities, plan
-from projector.context.pipeline import Pipeline, Source, make_view
-from projector.context.tokens import tokens_of
-from projector.events import to_event, validate
+from projector.context.expansion import Refusal, Request, expand, find_message
+from projector.context.expiration import Applied, Choices
+from projector.context.overflow import Recovery, recover
+from projector.context.pipeline import Pipeline, make_view
+from projector.context.shaping import Source
+from projector.context.tokens import Tokenizer, estimate, tokens_of
+from projector.events import ContextExpanded, to_event, validate
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -36,7 +40,7 @@ _DEFAULT: Final = Pipeline()
 _STATELESS: Final = ProviderCapabilities()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)  # what was said belongs into no log
 class Context:
     """What to send, and how it came about.
 
@@ -51,6 +55,8 @@ class Context:
     view: View
     session: ProviderSession | None
     path_ids: frozenset[str]
+    run_id: str | None = None
+    selections: Mapping[str, str] = field(default_factory=dict)
     system_prompt: str = ""
     working_directory: str | None = None
 
@@ -103,7 +109,47 @@ class Contexts(Reader):
         )
         weight = tokens_of(send.messages, pipeline.tokenizer)
         ids = frozenset(message.id for message in source.path)
-        return Context(conversation, provider, send, weight, view, session, ids, system_prompt, working_directory)
+        run_id = run.run_id if isinstance(run, Run) else run
+        about = ids, run_id, selections or {}, system_prompt, working_directory
+        return Context(conversation, provider, send, weight, view, session, *about)
+
+    async def expand(
+        self, context: Context, request: Request | str, *, item_range: tuple[int, int] | None = None, reason: str = ""
+    ) -> ContextExpanded | Refusal:
+        """Shows a shortened or left out message in full again, from the next context on, or says why not.
+
+        `request` is a message id, or what `read_request` found in a model's answer to this very context: an index in it
+        is of this view. `notice` tells the model what came of it. Nothing is recorded for a refusal.
+        """
+        if isinstance(request, str):
+            request = Request(message_id=request, item_range=item_range, reason=reason)
+        view = context.view
+        found = find_message(request, context.view.messages, view_id=view.view_id, current_view_id=view.view_id)
+        if isinstance(found, Refusal):
+            return found
+        source = await self._source(context.conversation, context.run_id, context.selections, view.source.turn)
+        newer = view.choices.record(source.choices) if view.choices is not None else None
+        applied = view.applied or Applied(view.messages, {}, view.source.turn)
+        if newer is not None and newer.is_whole(found, view.source.turn):
+            return Refusal("already expanded")
+        expanded = expand(view.source.path, applied, found, item_range=request.item_range, reason=request.reason)
+        if isinstance(expanded, ContextExpanded):
+            await self._record(context.conversation, [expanded])
+        return expanded
+
+    async def recover_overflow(self, context: Context, limit_tokens: int, *, tokenizer: Tokenizer = estimate) -> Recovery:
+        """Shortens a context that a provider refused as too long, step by step until it fits, and records that.
+
+        `messages` of the answer are to be sent instead; later contexts stay as short. All of it can be expanded.
+        """
+        view = context.view
+        choices = view.choices or Choices(turn_added=view.source.turns)
+        recovery = recover(
+            view.source.path, view.messages, view.source.turn, choices, limit_tokens=limit_tokens, tokenizer=tokenizer
+        )
+        if recovery.records:
+            await self._record(context.conversation, recovery.records)
+        return recovery
 
     async def begin_send(
         self, context: Context, *, session_id: str | None = None, expires_at: int | None = None

@@ -150,7 +150,7 @@ class _Intake:
             taken = next((at + 1 for at in reversed(range(len(drafts))) if made.message_ids[at] in there), 0)
             said = self._read_back(run_of(made.run_id, parent, drafts[:taken]).bodies) if taken else {}
             last = made.message_ids[taken - 1] if taken else ""
-            if taken and last in said and _has_grown(there[last], said[last]):  # it was not whole: the whole one supersedes it
+            if taken and last in said and _is_part(there[last], said[last]):  # it was not whole: the whole one supersedes it
                 taken -= 1
                 del said[last], there[last]
             elif all(map(is_left_out, drafts[taken:])):
@@ -178,7 +178,7 @@ class _Intake:
                 return
             there = {message.id: message for message, _ in await self._messages(run_id)}
             said = self._read_back(_streamed(run_id, parent, stream))
-            grown = {at for at, message in said.items() if at not in there or _has_grown(there[at], message)}
+            grown = {at for at, message in said.items() if at not in there or _is_part(there[at], message)}
             if not grown or not there.keys() <= said.keys():
                 self._require_same(said, there)
                 self.known += len(there)
@@ -205,10 +205,11 @@ class _Intake:
         return {message.id: message for message in state.all_messages()}
 
     def _require_same(self, said: dict[str, Message], there: dict[str, Message]) -> None:
-        """Raises `ImportDiffers` unless the ledger holds of a run what the file says, or what came in its place."""
+        """Raises `ImportDiffers` unless the ledger holds of a run what the file says, or more of it."""
         for message_id, message in said.items():
             held = there.get(message_id)
-            if held is not None and (held.role, held.blocks) != (message.role, message.blocks):
+            is_same = held is None or (held.role, held.blocks) == (message.role, message.blocks)
+            if held is not None and not is_same and not _is_part(message, held):
                 raise ImportDiffers(self._conversation, message_id)
 
     def _annotate(self, said: dict[str, Message], there: dict[str, Message]) -> None:
@@ -290,11 +291,18 @@ def _created(history: History | None) -> ev.ConversationCreated:
     return ev.ConversationCreated(history.title, raw(join_fields(history.metadata) if history.metadata else None))
 
 
-def _has_grown(held: Message, said: Message) -> bool:
-    """Whether a message was read before all of it was written: it was broken off, or its last blocks were missing."""
-    if held.role != said.role or (held.status, held.blocks) == (said.status, said.blocks):
+def _is_part(some: Message, whole: Message) -> bool:
+    """Whether the one was read before all of the other was written: it broke off, or its last blocks were missing."""
+    count = len(some.blocks)
+    if some.role != whole.role or count > len(whole.blocks):
         return False
-    return held.status == "partial" or (len(held.blocks) < len(said.blocks) and held.blocks == said.blocks[: len(held.blocks)])
+    if some.blocks == whole.blocks[:count]:
+        return count < len(whole.blocks) or (some.status, whole.status) == ("partial", "complete")
+    torn, other = some.blocks[-1], whole.blocks[count - 1]
+    is_same = (torn.kind, torn.tool_call_id) == (other.kind, other.tool_call_id) and some.blocks[:-1] == whole.blocks[
+        : count - 1
+    ]
+    return some.status == "partial" and is_same and (torn.kind == "tool_call" or other.text.startswith(torn.text))
 
 
 def _adds(held: JsonText | None, said: JsonText) -> bool:

@@ -50,6 +50,7 @@ HISTORIES: Final[dict[str, list[Any]]] = {
     "agui": [
         {"threadId": "t", "runId": "r", "messages": [{"id": "1", "role": "user", "content": "hi"}]},
         [{"id": "1", "role": "user", "content": "hi"}, {"id": "2", "role": "reasoning", "content": "hm"}],
+        {"id": "2", "role": "reasoning", "content": "hm"},
         [{"id": "1", "role": "assistant", "content": "", "toolCalls": [CALL]}],
         [{"id": "1", "role": "tool", "content": "1", "toolCallId": "c"}],
         [{"id": "1", "role": "activity", "activityType": "PLAN", "content": {}}],
@@ -72,10 +73,12 @@ HISTORIES: Final[dict[str, list[Any]]] = {
     "bedrock": [
         {"messages": [{"role": "user", "content": [{"text": "hi"}]}]},
         [{"role": "user", "content": [{"text": "hi"}]}],
+        {"role": "user", "content": [{"text": "hi"}]},
         {"system": [{"text": "be brief"}], "messages": [{"role": "user", "content": [{"text": "hi"}]}]},
     ],
     "chat": [
         [USER],
+        USER,
         [{"role": "system", "content": "be brief"}, USER, ANSWER],
         {"model": "m", "messages": [USER]},
         {"messages": [USER, {"role": "assistant", "content": None, "tool_calls": [CALL]}]},
@@ -91,6 +94,7 @@ HISTORIES: Final[dict[str, list[Any]]] = {
     "gemini": [
         {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]},
         [{"role": "user", "parts": [{"text": "hi"}]}],
+        {"role": "user", "parts": [{"text": "hi"}]},
         {"systemInstruction": {"parts": [{"text": "be"}]}, "contents": [{"role": "user", "parts": [{"text": "hi"}]}]},
     ],
     "langchain": [
@@ -106,6 +110,7 @@ HISTORIES: Final[dict[str, list[Any]]] = {
         {"model": "m", "input": "hi"},
         {"model": "m", "input": [{"role": "user", "content": "hi"}]},
         [{"type": "message", "role": "user", "content": "hi"}],
+        {"type": "message", "role": "user", "content": "hi"},
         [{"role": "user", "content": [{"type": "input_text", "text": "hi"}]}],
         [USER, {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}],
         [USER, {"type": "reasoning", "id": "rs", "summary": []}],

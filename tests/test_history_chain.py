@@ -312,6 +312,18 @@ def test_a_switch_hands_the_history_from_hook_to_hook() -> None:
     assert (done.messages, done.removed, done.kept, done.session.model) == ((), len(TALK), 0, "small")
 
 
+def test_a_hook_that_edits_what_it_was_given_changes_nothing() -> None:
+    def on_model_switch(session: dict[str, Any], *_: Any) -> list[Any]:
+        session["history_max_ctx"] = 1
+        session["history"][0]["content"] = "edited"
+        return []
+
+    with capture_logs():
+        done = switch(TALK, "free", UserPlugin("plugin_history_a", lambda *_: [], on_model_switch))
+    assert (done.messages, done.session.max_ctx) == (tuple(TALK), 200)
+    assert [failure.why for failure in done.failures] == ["it changed its input"]
+
+
 @pytest.mark.parametrize(("wish", "shown", "failed"), [(1, 1, 0), (4, 2, 0), (500, 3, 0), (0, 2, 1), ("x", 2, 1)])
 def test_a_hook_may_set_the_window_below_the_ceiling(wish: Any, shown: int, failed: int) -> None:
     def on_model_switch(session: dict[str, Any], *_: Any) -> list[Any]:

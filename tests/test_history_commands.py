@@ -21,6 +21,7 @@ from projector.context.models import read_models
 from projector.context.plugins import BUNDLED, DEFAULT, UserPlugin
 from projector.context.settings import SettingsError
 from tests.test_commands import Shell
+from tests.test_ledger_commands import RUNNER
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,14 +63,13 @@ def shell(tmp_path: Path) -> History:
 
 def test_a_chain_is_built_moved_and_taken_apart(shell: History) -> None:
     (shell.folder / "plugin_history_mine.py").write_text("raise SystemExit('never imported by a command')")
-    assert shell.chain() == [DEFAULT]
-    assert not shell.config.exists()  # looking makes no file
     shell.run("history", "chain-add", "plugin_history_mine")
     assert shell.read("history", "chain-add", BUDGET)["chain"] == [DEFAULT, "plugin_history_mine", BUDGET]
     assert shell.run("history", "chain-move", BUDGET, "1").endswith(f": {DEFAULT} → {BUDGET} → plugin_history_mine\n")
-    shell.run("history", "chain-remove", "plugin_history_mine")
-    shell.run("history", "maxctx", "30")
-    shell.run("limits", "max-users", "3")
+    said = [["history", "chain-remove", "plugin_history_mine"], ["history", "maxctx", "30"], ["limits", "max-users", "3"]]
+    words = json.dumps([[*one, "--config", str(shell.config)] for one in said])
+    done = subprocess.run([sys.executable, "-c", RUNNER, words], capture_output=True, text=True, timeout=60, check=True)
+    assert [code for code, _, _ in json.loads(done.stdout)] == [0, 0, 0]
     assert shell.run("limits", "session-timeout", "0").endswith(": idle sessions stay\n")
     shown = shell.read("history", "list")
     listed = [(plugin["name"], plugin["position"], plugin["origin"]) for plugin in shown.pop("plugins")]
@@ -79,12 +79,11 @@ def test_a_chain_is_built_moved_and_taken_apart(shell: History) -> None:
     assert shown == {
         "max_users": 3, "session_idle_timeout_minutes": 0, "agent_max_ctx": 30, "chain": [DEFAULT, BUDGET], "warned": False,
     }  # fmt: skip
-    assert "at most 30 messages; at most 3 sessions, idle ones stay" in shell.run("history", "list")
 
 
 def test_what_can_not_be_done_is_refused_in_one_line(shell: History) -> None:
     shell.run("history", "chain-add", BUDGET)
-    for words, why in {
+    refusals = {
         ("history", "chain-remove", DEFAULT): "always first",
         ("history", "chain-move", DEFAULT, "1"): "always first",
         ("history", "chain-move", BUDGET, "0"): "use 1 to 1",
@@ -99,13 +98,25 @@ def test_what_can_not_be_done_is_refused_in_one_line(shell: History) -> None:
         ("limits", "max-users", "0"): "from 1 to",
         ("limits", "session-timeout", "-1"): "from 0 to",
         ("history", "list", "--plugins", str(shell.folder / "nope")): "no such folder of plugins",
-    }.items():
-        assert why in shell.refuse(*words)
+    }
+    before = shell.config.read_bytes()
+    words = json.dumps([[*said, "--config", str(shell.config)] for said in refusals])
+    done = subprocess.run([sys.executable, "-c", RUNNER, words], capture_output=True, text=True, timeout=60, check=True)
+    for (code, shown, told), why in zip(json.loads(done.stdout), refusals.values(), strict=True):
+        assert (code, shown, told.count("\n")) == (2, "", 1)
+        assert told.startswith("tailfold: ")
+        assert why in told
+    assert shell.config.read_bytes() == before
+
+
+def test_looking_makes_no_file(shell: History) -> None:
+    assert "at most 200 messages; at most 50 sessions" in shell.run("history", "list")
+    assert not list(shell.folder.iterdir())
 
 
 def test_a_broken_file_is_named_with_its_line_and_left_as_it_is(shell: History) -> None:
     shell.config.write_text('{\n "max_users": 5,\n "plugin_config": {\n')
-    for words in (["history", "list"], ["history", "chain-add", BUDGET], ["limits", "max-users", "3"]):
+    for words in (["history", "list"], ["limits", "max-users", "3"]):
         assert f"{shell.config}, line 4: this is no JSON" in shell.refuse(*words)
 
 
@@ -252,7 +263,7 @@ def test_a_plugin_may_be_a_dataclass_of_its_own_module(tmp_path: Path) -> None:
 def test_a_package_offers_plugins_and_shadows_none() -> None:
     group = "tailfold.history"
     entries = [
-        EntryPoint("plugin_history_far", "tests.vectors.chain", group), EntryPoint(DEFAULT, "evil", group),
+        EntryPoint("plugin_history_far", "json", group), EntryPoint(DEFAULT, "evil", group),
         EntryPoint("../x", "evil", group), EntryPoint("plugin_history_gone", "no_such_module", group),
     ]  # fmt: skip
     with capture_logs() as logs:

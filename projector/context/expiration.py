@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from projector.context.policies import ExpirationPolicy
 from projector.context.ranges import show_range
 from projector.context.shortening import (
     FALLBACK_LENGTH,
@@ -23,16 +25,15 @@ from projector.context.shortening import (
 from projector.context.tokens import Tokenizer, estimate
 from projector.context.turns import has_expired
 from projector.events import ContextCompacted, ContextExpanded
+from projector.message import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from projector.context.policies import ExpirationPolicy
     from projector.events import Choice
-    from projector.message import Message
 
 Strategy = Literal["ai_summary", "first_n_chars", "stub", "remove", "reference"]
-STRATEGIES: Final = ("ai_summary", "first_n_chars", "stub", "remove", "reference")
+STRATEGIES: Final[tuple[Strategy, ...]] = ("ai_summary", "first_n_chars", "stub", "remove", "reference")
 """The strategies of single messages; of many messages there is a summary, which is the budget's."""
 
 
@@ -61,6 +62,10 @@ class Choices(msgspec.Struct, frozen=True):
             return expansion.turn
         return self.turn_added.get(message_id, 0)
 
+    def is_whole(self, message_id: str, turn: int) -> bool:
+        """Whether an expansion of it is in force: no compaction was recorded after it, and its turn has come."""
+        return message_id in self.is_expanded and self.expanded[message_id].turn <= turn
+
     def record(self, choices: Iterable[Choice]) -> Choices:
         """These, and what was recorded after them, in the order of the log."""
         compacted, expanded, whole = dict(self.compacted), dict(self.expanded), set(self.is_expanded)
@@ -68,9 +73,9 @@ class Choices(msgspec.Struct, frozen=True):
             if isinstance(choice, ContextExpanded):
                 expanded[choice.message_id] = choice
                 whole.add(choice.message_id)
-            elif isinstance(choice, ContextCompacted) and choice.strategy in STRATEGIES:
-                compacted |= dict.fromkeys(choice.covers, choice)
-                whole -= set(choice.covers)
+            elif isinstance(choice, ContextCompacted) and choice.strategy in STRATEGIES and len(choice.covers) == 1:
+                compacted[choice.covers[0]] = choice
+                whole.discard(choice.covers[0])
         return msgspec.structs.replace(self, compacted=compacted, expanded=expanded, is_expanded=frozenset(whole))
 
     def resume(self) -> Choices:
@@ -115,6 +120,15 @@ class Rules(msgspec.Struct, frozen=True):
     protect_prefix: bool = False
 
 
+class Decision(msgspec.Struct, frozen=True):
+    """What is to become of a message: another text, or None to leave it out."""
+
+    strategy: Strategy
+    text: str | None
+    why: str
+    is_partial: bool = False
+
+
 DEFAULT_RULES: Final = Rules()
 
 
@@ -133,16 +147,76 @@ def apply(
     """
     if not turn >= 0:
         raise ValueError(f"a turn is 0 or more, not {turn}")
+    start = protected(path, choices) if rules.protect_prefix else 0
     states: dict[str, State] = {}
     view: list[Message] = []
     for place, message in enumerate(path):
-        if place < _protected(path, choices, rules) if rules.protect_prefix else False:
-            view.append(message)
-            continue
-        decided = decide(message, turn, choices)
-        if decided is None or isinstance(message, Shortened):
-            view.append(message)
-            continue
-        view += change(message, decided, states, rules, tokenizer)
-    shown = frozenset(choices.is_expanded)
-    return Applied(tuple(view), states, turn, shown)
+        decided = None if place < start or isinstance(message, Shortened) else decide(message, turn, choices)
+        new = message if decided is None else change(message, decided)
+        if new is not None:
+            view.append(new)
+        if decided is not None and new is not message:
+            before, after = text_of(message), decided.text or ""
+            states[message.id] = State(
+                decided.strategy,
+                decided.why,
+                len(before),
+                saved(before, after, tokenizer),
+                rules.preserve_original_content,
+                decided.is_partial,
+            )
+    expanded = frozenset(name for name in choices.is_expanded if choices.is_whole(name, turn))
+    return Applied(tuple(view), states, turn, expanded)
+
+
+def protected(path: Sequence[Message], choices: Choices) -> int:
+    """How many messages stand ahead of the first result; all, if there is none."""
+    return next((place for place, message in enumerate(path) if choices.is_result(message)), len(path))
+
+
+def decide(message: Message, turn: int, choices: Choices) -> Decision | None:
+    """What is to become of a message at a turn; None if it stays as it is.
+
+    Removal by its policy comes first, then what is recorded, then compaction by its policy.
+    """
+    policy = choices.policies.get(message.id)
+    is_over = policy is not None and has_expired(policy, turn - choices.dated(message.id, turn))
+    if policy is not None and is_over and policy.mode == "remove":
+        return removal(message, (policy.turns or 0) + 1, f"its {policy.turns} turns are over")
+    recorded, is_whole = choices.compacted.get(message.id), choices.is_whole(message.id, turn)
+    if recorded is not None and recorded.turn <= turn and not is_whole:
+        return _as_recorded(recorded)
+    if policy is not None and is_over:
+        if recorded is not None and recorded.turn <= turn and recorded.strategy in ("ai_summary", "first_n_chars"):
+            return _as_recorded(recorded)
+        text = first_n(text_of(message), policy.compact_length or FALLBACK_LENGTH)
+        return Decision("first_n_chars", text, f"its {policy.turns} turns are over")
+    expansion = choices.expanded[message.id] if is_whole else None
+    if expansion is not None and expansion.item_range is not None:
+        shown = show_range(text_of(message), expansion.item_range)
+        return Decision("first_n_chars", shown, "a part of it was asked for", is_partial=True)
+    return None
+
+
+def removal(message: Message, turns: int, why: str) -> Decision:
+    """How a message leaves the view that has expired at this age: not at all, if it is part of a tool group."""
+    return Decision("stub", stub_for(turns), why) if is_grouped(message) else Decision("remove", None, why)
+
+
+def change(message: Message, decided: Decision) -> Message | None:
+    """The message after a decision: itself where the text would not be shorter, None where it is left out."""
+    if decided.text is not None:
+        return shorten(message, decided.text)
+    return message if is_grouped(message) else None
+
+
+def remember(message: Message, decided: Decision, turn: int, tokenizer: Tokenizer = estimate) -> ContextCompacted:
+    """A decision as it is recorded, so that the view is made the same way again."""
+    before, after = text_of(message), decided.text or ""
+    return ContextCompacted(turn, [message.id], after, decided.strategy, tokenizer(before), tokenizer(after), decided.why)
+
+
+def _as_recorded(recorded: ContextCompacted) -> Decision:
+    strategy = next(name for name in STRATEGIES if name == recorded.strategy)
+    why = recorded.reason or "it was compacted before"
+    return Decision(strategy, None if strategy == "remove" else recorded.summary, why)

@@ -7,64 +7,36 @@ decides comes back as `records`, to be recorded before the view is used, so that
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from operator import is_not
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 
-from projector.context.budget import Budget, Compaction, Used, apply_summaries, summarize
+from projector.context.budget import Budget, Compaction, apply_summaries, summarize
 from projector.context.chain import ChainSession, run_chain
 from projector.context.delta import fingerprint_of
 from projector.context.report import Change, compare
 from projector.context.retention import prune
+from projector.context.shaping import Shaped
+from projector.context.stages import Expiration
 from projector.context.tokens import Tokenizer, estimate, tokens_of
 from projector.context.tools import pair
 from projector.events import ContextCompacted
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
+    from projector.context.expiration import Applied, Choices
     from projector.context.plugins import Plugin
+    from projector.context.shaping import Source, Stage
     from projector.events import Choice
     from projector.message import Message
 
 _SESSION: Final = ChainSession()
+_EXPIRATION: Final = Expiration()
 _VIEW_ID: Final = 16
 SUMMARY: Final = "summary"
 """The strategy of a summary of many messages; those of single ones are the expiration's."""
-
-
-@dataclass(frozen=True, repr=False)  # what was said belongs into no log
-class Source:
-    """A path and what is known of it: how many prompts went out before each message and in all, what was recorded.
-
-    `used` is what the last response said of its tokens, where a program keeps that.
-    """
-
-    path: tuple[Message, ...]
-    turn: int = 0
-    turns: Mapping[str, int] = field(default_factory=dict)
-    choices: tuple[Choice, ...] = ()
-    used: Used | None = None
-
-
-@dataclass(frozen=True, repr=False)  # what was said belongs into no log
-class Shaped:
-    """What a stage made of a view: why single messages changed, and what must be remembered of it."""
-
-    messages: Sequence[Message]
-    reasons: Mapping[str, str] = field(default_factory=dict)
-    records: tuple[Choice, ...] = ()
-
-
-class Stage(Protocol):
-    """An optional stage. Its name stands in the report."""
-
-    name: str
-
-    async def shape(self, messages: Sequence[Message], source: Source) -> Shaped:
-        """The view after it. It must not edit a message, and must not take a tool group apart."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -84,10 +56,13 @@ class Summaries:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Which stages a view goes through. A stage that is None is left out; pairing never is."""
+    """Which stages a view goes through. A stage that is None is left out; pairing never is.
+
+    The expiration stands here without policies, too: it applies what was recorded of single results.
+    """
 
     retention: bool = True
-    expiration: Stage | None = None
+    expiration: Stage | None = _EXPIRATION
     optional: tuple[Stage, ...] = ()
     summaries: Summaries | None = None
     chain: tuple[Plugin, ...] = ()
@@ -97,13 +72,18 @@ class Pipeline:
 
 @dataclass(frozen=True, repr=False)  # what was said belongs into no log
 class View:
-    """What the model is to see, and how it came about."""
+    """What the model is to see, and how it came about.
+
+    `applied` and `choices` are the expiration's, for expansions and overflow recovery.
+    """
 
     messages: tuple[Message, ...]
     source: Source
     changes: tuple[Change, ...]
     records: tuple[Choice, ...]
     tokenizer: Tokenizer = estimate
+    applied: Applied | None = None
+    choices: Choices | None = None
 
     @cached_property
     def view_id(self) -> str:
@@ -149,6 +129,8 @@ class _Making:
         self.view: Sequence[Message] = source.path
         self._changes: list[Change] = []
         self._records: list[Choice] = []
+        self._applied: Applied | None = None
+        self._choices: Choices | None = None
 
     def take(self, stage: str, shaped: Shaped, why: str) -> None:
         """The view after a stage, and what it changed."""
@@ -157,6 +139,8 @@ class _Making:
             self._changes += compare(stage, self.view, after, why, shaped.reasons, self._pipeline.tokenizer)
             self.view = after
         self._records += shaped.records
+        self._applied = shaped.applied or self._applied
+        self._choices = shaped.choices or self._choices
 
     async def summarize(self, summaries: Summaries) -> None:
         """What was recorded first; where the view is still too long, its old part once more."""
@@ -202,7 +186,15 @@ class _Making:
         self.take("chain", Shaped(chained.messages), why)
 
     def finish(self) -> View:
-        return View(tuple(self.view), self._source, tuple(self._changes), tuple(self._records), self._pipeline.tokenizer)
+        return View(
+            tuple(self.view),
+            self._source,
+            tuple(self._changes),
+            tuple(self._records),
+            self._pipeline.tokenizer,
+            self._applied,
+            self._choices,
+        )
 
 
 def is_summary(choice: Choice) -> bool:

@@ -1,8 +1,9 @@
-"""How long a result stays in the view and what becomes of it then: policies, overrides, and a registry (seed 001; CONTEXT B)."""
+"""How long a result stays in the view and what becomes of it: policies, overrides, a registry (seed 001; CONTEXT B)."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import msgspec
@@ -11,7 +12,7 @@ from projector.context.settings import SettingsError, object_of, read_object
 from projector.context.windows import check_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 Kind = Literal["action", "loop", "sub_agent"]
 Mode = Literal["none", "remove", "compact"]
@@ -69,6 +70,18 @@ class Override(msgspec.Struct, frozen=True):
             raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, not {self.mode!r}")
 
 
+def _check_fields(given: ExpirationPolicy | Override) -> None:
+    """What holds for a policy and for an override; a struct that is made in code is not checked by its types."""
+    if given.turns is not None:
+        check_limit("turns", given.turns, least=0)
+    if given.compact_length is not None:
+        check_limit("compact_length", given.compact_length)
+    if given.compact_mode is not None and given.compact_mode not in get_args(CompactMode):
+        raise ValueError(f"compact_mode must be one of {', '.join(get_args(CompactMode))}, not {given.compact_mode!r}")
+    if not isinstance(given.compact_prompt, str | None):
+        raise ValueError(f"compact_prompt must be the name of a prompt, not {given.compact_prompt!r}")  # noqa: TRY004 - of a value
+
+
 DEFAULTS: Final[dict[Kind, ExpirationPolicy]] = {
     "action": ExpirationPolicy(),
     "loop": ExpirationPolicy(3, "remove"),
@@ -95,9 +108,7 @@ def resolve(
     if override.disable_expiration:
         return None
     base = DEFAULTS[kind] if configured is None else configured
-    found: dict[str, Any] = {
-        name: getattr(base if getattr(override, name) is None else override, name) for name in _FIELDS
-    }
+    found: dict[str, Any] = {name: getattr(base if getattr(override, name) is None else override, name) for name in _FIELDS}
     if found["mode"] != "compact":
         found |= dict.fromkeys(_FIELDS[2:])
     elif found["compact_mode"] == "ai_summary" and found["compact_prompt"] is None:
@@ -171,15 +182,3 @@ def _read_action(entries: dict[str, Any], name: str, file: str) -> Action:
         return Action(ExpirationPolicy(**fields) if fields else None, kind, prompt)
     except ValueError as error:
         raise SettingsError(file, str(error), key=key) from error
-
-
-def _check_fields(given: ExpirationPolicy | Override) -> None:
-    """What holds for a policy and for an override; a struct that is made in code is not checked by its types."""
-    if given.turns is not None:
-        check_limit("turns", given.turns, least=0)
-    if given.compact_length is not None:
-        check_limit("compact_length", given.compact_length)
-    if given.compact_mode is not None and given.compact_mode not in get_args(CompactMode):
-        raise ValueError(f"compact_mode must be one of {', '.join(get_args(CompactMode))}, not {given.compact_mode!r}")
-    if not isinstance(given.compact_prompt, str | None):
-        raise ValueError(f"compact_prompt must be the name of a prompt, not {given.compact_prompt!r}")  # noqa: TRY004 - of a value

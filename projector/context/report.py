@@ -17,7 +17,7 @@ What = Literal["left_out", "shortened", "changed", "added", "moved"]
 _NO_REASONS: Final[dict[str, str]] = {}
 
 
-class Change(msgspec.Struct, frozen=True):
+class Change(msgspec.Struct, frozen=True, gc=False):  # nothing but text and numbers, and there may be many
     """One thing that is not as on the path. `block` is its place in the message, None for all of it.
 
     `saved` are the tokens that it takes less than before; negative for what was added.
@@ -42,21 +42,21 @@ def compare(
     """How the view after a stage differs from the one before. `reasons` say more of single messages than `why` does."""
     if before is after:
         return []
-    known = {message.id: message for message in before}
     left = {message.id for message in after}
-    changes: list[Change] = []
-    for message in before:
-        if message.id not in left:
-            told = reasons.get(message.id, why)
-            changes.append(Change(stage, message.id, None, "left_out", told, weight_of(message, tokenizer)))
+    known = {message.id: message for message in before if message.id in left}
+    changes = [
+        Change(stage, message.id, None, "left_out", reasons.get(message.id, why), weight_of(message, tokenizer))
+        for message in before
+        if message.id not in left
+    ]
     for message in after:
-        told = reasons.get(message.id, why)
         old = known.get(message.id)
         if old is None:
+            told = reasons.get(message.id, why)
             changes.append(Change(stage, message.id, None, "added", told, -weight_of(message, tokenizer)))
         elif old is not message and old.blocks != message.blocks:
-            changes += _blocks(stage, old, message, told, tokenizer)
-    changes += _moved(stage, before, after, why)
+            changes += _blocks(stage, old, message, reasons.get(message.id, why), tokenizer)
+    changes += _moved(stage, list(known), [message.id for message in after if message.id in known], why)
     return changes
 
 
@@ -78,16 +78,13 @@ def _weight(block: Block | None, message: Message, tokenizer: Tokenizer) -> int:
     return 0 if block is None else weight_of(msgspec.structs.replace(message, blocks=(block,)), tokenizer)
 
 
-def _moved(stage: str, before: Sequence[Message], after: Sequence[Message], why: str) -> Iterator[Change]:
+def _moved(stage: str, first: Sequence[str], second: Sequence[str], why: str) -> Iterator[Change]:
     """What stands elsewhere than before among what both have."""
-    left = {message.id for message in after}
-    known = {message.id for message in before}
-    first = [message.id for message in before if message.id in left]
-    second = [message.id for message in after if message.id in known]
-    if first != second:
-        places = {message_id: place for place, message_id in enumerate(first)}
-        highest = -1
-        for message_id in second:
-            if places[message_id] < highest:
-                yield Change(stage, message_id, None, "moved", why, 0)
-            highest = max(highest, places[message_id])
+    if first == second:
+        return
+    places = {message_id: place for place, message_id in enumerate(first)}
+    highest = -1
+    for message_id in second:
+        if places[message_id] < highest:
+            yield Change(stage, message_id, None, "moved", why, 0)
+        highest = max(highest, places[message_id])

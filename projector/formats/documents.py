@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _HOLDS_MESSAGES: Final = frozenset({"messages", "contents", "input", "output", "history"})
 _LISTS: Final = {"bedrock": "messages", "gemini": "contents"}
 """What a request calls its messages, where the reader takes requests only: a list alone is one that says nothing else."""
+_ALONE: Final = frozenset({"agui", "bedrock", "chat", "gemini", "responses"})
+"""Those whose readers take no message that stands alone."""
 _ENOUGH: Final = 50
 """How many values are looked at to tell a format."""
 
@@ -47,6 +49,10 @@ def read_document(text: str, name: str) -> Iterator[History]:
 
 
 def _request(text: str, name: str) -> str:
+    """The document as its reader takes it: a message alone is a list of one."""
+    if name in _ALONE and is_whole(text) and text.lstrip().startswith("{"):
+        names = split(text).keys()
+        text = f"[{text}]" if "role" in names and not names & _HOLDS_MESSAGES else text
     field = _LISTS.get(name)
     return text if field is None or not text.lstrip().startswith("[") else f'{{"{field}":{text}}}'
 

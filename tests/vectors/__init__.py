@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.vectors import branches, budget, chain, compaction, delta, fold, log, retention
+from tests.vectors import branches, budget, chain, compaction, delta, expiration, fold, log, retention
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +22,7 @@ TOPICS: Final[dict[str, dict[str, Callable[[dict[str, Any]], Any]]]] = {
     "delta": delta.OPS,
     "budget": budget.OPS,
     "chain": chain.OPS,
+    "expiration": expiration.OPS,
 }
 
 

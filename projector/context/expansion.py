@@ -1,0 +1,188 @@
+"""Expansion: a model asks for the whole of a compacted message, and gets it or is told why not (seed 001; CONTEXT B)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from projector.context.ranges import check_range, items_of
+from projector.context.shortening import text_of
+from projector.context.tokens import Tokenizer, content_of, estimate
+from projector.events import ContextExpanded
+from projector.json import InvalidJson, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from projector.context.expiration import Applied
+    from projector.message import Message
+
+Label = Literal[
+    "unknown id", "not compacted", "original not preserved", "already expanded", "stale view", "no such index", "bad range"
+]
+REASONS: Final[dict[Label, str]] = {
+    "unknown id": "There is no message of that id in this conversation. Look the id up in the current view.",
+    "not compacted": "That message is shown in full already: nothing of it was left out.",
+    "original not preserved": "The full text of that message was not kept, so it can't be shown again.",
+    "already expanded": "That message was expanded before and is shown in full: read it where it stands.",
+    "stale view": "The index is of a view that has changed since. Take the index from the current view.",
+    "no such index": "The view has no message at that index. Indexes count from 0.",
+    "bad range": "An item range is two whole numbers: the first item, counted from 0, and the end, which is not included.",
+}
+TEACHING: Final = """\
+## Message Expansion
+
+Older results may be **compacted**, to save tokens. You know them by `[Compacted: ...]` at their end, or by
+`[AI Summary of N chars...]` at their beginning. What matters most is still there, details are not.
+
+**Expand one when**
+- you need details that its short form leaves out,
+- the user asks about something that it held,
+- you are about to quote exact data from it.
+
+**How:** answer with this step. `messageIndex` counts the messages that you see from 0. `itemRange` is optional: the first
+item of a list (or line of a text), and the end, which is not included.
+```json
+{
+  "taskComplete": false,
+  "nextStep": {
+    "type": "expand-message",
+    "messageIndex": 5,
+    "itemRange": [40, 50],
+    "reason": "The user asks about item 47 of the search results"
+  }
+}
+```
+
+The message is then shown to you in full, in its place. If that can't be done you are told why: don't ask for it again.
+"""
+"""What teaches a model to expand; it goes into a system prompt."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What a model asks for: a message by its index in the view that it was shown, or by its id."""
+
+    index: int | None = None
+    message_id: str | None = None
+    item_range: tuple[int, int] | None = None
+    reason: str = ""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why nothing is expanded; `reason` can be shown to the model."""
+
+    label: Label
+
+    @property
+    def reason(self) -> str:
+        """One text for each label."""
+        return REASONS[self.label]
+
+
+class Hint(msgspec.Struct, frozen=True):
+    """What can be known of a compacted message without its expansion. `summary` is what the view shows of it."""
+
+    summary: str
+    item_count: int
+
+
+def expand(
+    path: Sequence[Message],
+    applied: Applied,
+    message_id: str,
+    *,
+    item_range: tuple[int, int] | None = None,
+    reason: str = "",
+    tokenizer: Tokenizer = estimate,
+) -> ContextExpanded | Refusal:
+    """The expansion of a message, to be recorded, or why there is none.
+
+    Once it is recorded the message counts from that turn again. What was removed or stubbed can be expanded, too.
+    """
+    original = next((message for message in path if message.id == message_id), None)
+    if original is None:
+        return Refusal("unknown id")
+    state = applied.states.get(message_id)
+    if state is None:
+        return Refusal("already expanded" if message_id in applied.expanded else "not compacted")
+    if not state.can_expand:
+        return Refusal("original not preserved")
+    if item_range is not None:
+        try:
+            check_range(item_range)
+        except ValueError:
+            return Refusal("bad range")
+    shown = next((content_of(message) for message in applied.messages if message.id == message_id), "")
+    return ContextExpanded(
+        applied.turn,
+        message_id,
+        item_range,
+        state.strategy,
+        tokenizer(shown),
+        tokenizer(content_of(original)),
+        reason or None,
+    )
+
+
+def hint(path: Sequence[Message], applied: Applied, message_id: str) -> Hint | Refusal:
+    """What a compacted message holds, without showing it."""
+    original = next((message for message in path if message.id == message_id), None)
+    if original is None:
+        return Refusal("unknown id")
+    if message_id not in applied.states:
+        return Refusal("not compacted")
+    shown = next((text_of(message) for message in applied.messages if message.id == message_id), "")
+    return Hint(shown, len(items_of(text_of(original))))
+
+
+def find_message(request: Request, shown: Sequence[Message], *, view_id: str, current_view_id: str) -> str | Refusal:
+    """The id of the message that a request means. An index is of the view that the model was shown, `view_id`."""
+    if request.message_id is not None:
+        return request.message_id
+    if view_id != current_view_id:
+        return Refusal("stale view")
+    if request.index is None or not 0 <= request.index < len(shown):
+        return Refusal("no such index")
+    return shown[request.index].id
+
+
+def read_request(answer: str) -> Request | Refusal | None:
+    """The `expand-message` step in a model's answer; None if it holds none. Never raises."""
+    step = _step(answer)
+    if step is None:
+        return None
+    index, message_id = step.get("messageIndex"), step.get("messageId")
+    found = Request(
+        index if type(index) is int else None,
+        message_id if isinstance(message_id, str) and message_id else None,
+        reason=str(step.get("reason") or ""),
+    )
+    if found.index is None and found.message_id is None:
+        return Refusal("no such index")
+    if step.get("itemRange") is None:
+        return found
+    try:
+        return msgspec.structs.replace(found, item_range=check_range(step["itemRange"]))
+    except ValueError:
+        return Refusal("bad range")
+
+
+def notice(found: ContextExpanded | Refusal, message_id: str) -> str:
+    """What the model is told after its request."""
+    if isinstance(found, Refusal):
+        return f"[Nothing was expanded. {found.reason}]"
+    part = "in full" if found.item_range is None else f"with its items {found.item_range[0]} up to {found.item_range[1]}"
+    because = f" Reason: {found.reason}" if found.reason else ""
+    return f"[Message {message_id} is shown {part} again.{because}]"
+
+
+def _step(answer: str) -> dict[str, Any] | None:
+    """The step; the answer may stand in a fence of code, with words around it."""
+    text = answer[answer.find("{") : answer.rfind("}") + 1]
+    try:
+        value = decode(text)
+    except InvalidJson:
+        return None
+    step = value.get("nextStep", value) if isinstance(value, dict) else None
+    return step if isinstance(step, dict) and step.get("type") == "expand-message" else None

@@ -1,0 +1,55 @@
+"""What a stage of the pipeline gets and gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from projector.context.budget import Used
+    from projector.context.expiration import Applied, Choices
+    from projector.events import Choice
+    from projector.message import Message
+
+
+@dataclass(frozen=True, repr=False)  # what was said belongs into no log
+class Source:
+    """A path and what is known of it: how many prompts went out before each message and in all, what was recorded.
+
+    `used` is what the last response said of its tokens, where a program keeps that.
+    """
+
+    path: tuple[Message, ...]
+    turn: int = 0
+    turns: Mapping[str, int] = field(default_factory=dict)
+    choices: tuple[Choice, ...] = ()
+    used: Used | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Shaped:
+    """What a stage made of a view: why single messages changed, and what must be remembered of it.
+
+    `applied` and `choices` are what expansions and overflow recovery are worked out from; the expiration gives them.
+    """
+
+    messages: Sequence[Message]
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    records: tuple[Choice, ...] = ()
+    applied: Applied | None = None
+    choices: Choices | None = None
+
+
+class Stage(Protocol):
+    """An optional stage. Its name stands in the report."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
+    async def shape(self, messages: Sequence[Message], source: Source) -> Shaped:
+        """The view after it. It must not edit a message, and must not take a tool group apart."""
+        ...
