@@ -19,6 +19,8 @@ from projector.context.chain import ChainSession, open_session
 from projector.context.models import read_models
 from projector.context.pipeline import Pipeline, Summaries
 from projector.context.plugins import DEFAULT, Bundled, keep_window
+from projector.context.policies import PolicyRegistry, read_registry
+from projector.context.stages import Expiration
 from projector.context.tokens import content_of, estimate
 from projector.context.windows import MOST, check_limit
 from projector.formats import WRITERS
@@ -33,6 +35,7 @@ Turn = Annotated[int | None, typer.Option(help="How many prompts went out before
 RunOption = Annotated[str | None, typer.Option("--run", help="An open run, with what it has said so far.")]
 MaxCtx = Annotated[int | None, typer.Option(help="Show at most so many messages.")]
 MaxTokens = Annotated[int | None, typer.Option(help="Tell when the view is longer; recorded summaries stand in anyway.")]
+Policies = Annotated[Path | None, typer.Option(help="Policies of the results of tools, as JSON.")]
 Config = Annotated[Path | None, typer.Option(envvar="TAILFOLD_PLUGINS", help="Settings of a history chain.")]
 Models = Annotated[Path | None, typer.Option(help="The models of that chain (llm-models.json).")]
 Model = Annotated[str | None, typer.Option(help="One of these models.")]
@@ -48,6 +51,7 @@ def context(
     select: Select = None,
     max_ctx: MaxCtx = None,
     max_tokens: MaxTokens = None,
+    policies: Policies = None,
     config: Config = None,
     models: Models = None,
     model: Model = None,
@@ -61,7 +65,8 @@ def context(
         raise ValueError(f"{format_name!r} is no format to export to: use one of {', '.join(WRITERS)}")
     chain, session = _chain(config, models, model, max_ctx)
     budget = Budget(MOST if max_tokens is None else max_tokens)
-    pipeline = Pipeline(summaries=Summaries(budget), chain=chain, session=session)
+    registry = PolicyRegistry() if policies is None else read_registry(_read_text(policies), str(policies))
+    pipeline = Pipeline(expiration=Expiration(registry), summaries=Summaries(budget), chain=chain, session=session)
 
     async def job(ledger: Ledger) -> None:
         selections = await read_selections(ledger, conversation, select or ())
@@ -97,8 +102,15 @@ def _chain(
     if model is None or models is None:
         session = ChainSession(max_ctx=limit)
     else:
-        session = open_session(model, read_models(models.read_text(encoding="utf-8"), str(models)), agent_max_ctx=limit)
+        session = open_session(model, read_models(_read_text(models), str(models)), agent_max_ctx=limit)
     return tuple(load_chain(settings.chain, found)), session
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: this is no UTF-8 text ({error.reason} at byte {error.start})") from error
 
 
 def _record(made: Context, reason: str | None) -> dict[str, Any]:

@@ -1,9 +1,67 @@
 """What the model sees: pure stages that turn the path of a conversation into the view that is sent (CONTEXT.md).
 
 A stage takes messages and gives messages; it never edits ledger or log. What must be remembered is recorded as an event
-by the ledger, not here.
+by the ledger, not here. `pipeline.make_view` puts the stages in their order.
 """
 
+from projector.context.budget import Budget, Used
+from projector.context.chain import ChainSession
+from projector.context.delta import Delta, Full, ProviderCapabilities, ProviderSession
+from projector.context.expansion import TEACHING, Refusal, Request, notice, read_request
+from projector.context.lifecycle import Lifecycle, LifecycleEvent
+from projector.context.pipeline import Pipeline, Summaries, View, make_view
+from projector.context.plugins import DEFAULT, Bundled, keep_role_pairs, keep_token_budget, keep_window
+from projector.context.policies import Action, ExpirationPolicy, Override, PolicyRegistry, read_registry
+from projector.context.report import Change
 from projector.context.retention import AdditionalContent, PluginAdditions, RetentionAware, check_policy, enrich, prune
+from projector.context.shaping import Shaped, Source, Stage
+from projector.context.stages import Expiration, NearDuplicates, Relevance, summarizer_of
+from projector.context.summaries import Prompts, Summarizer, SummaryMaker
 
-__all__ = ["AdditionalContent", "PluginAdditions", "RetentionAware", "check_policy", "enrich", "prune"]
+__all__ = [
+    "DEFAULT",
+    "TEACHING",
+    "Action",
+    "AdditionalContent",
+    "Budget",
+    "Bundled",
+    "ChainSession",
+    "Change",
+    "Delta",
+    "Expiration",
+    "ExpirationPolicy",
+    "Full",
+    "Lifecycle",
+    "LifecycleEvent",
+    "NearDuplicates",
+    "Override",
+    "Pipeline",
+    "PluginAdditions",
+    "PolicyRegistry",
+    "Prompts",
+    "ProviderCapabilities",
+    "ProviderSession",
+    "Refusal",
+    "Relevance",
+    "Request",
+    "RetentionAware",
+    "Shaped",
+    "Source",
+    "Stage",
+    "Summaries",
+    "Summarizer",
+    "SummaryMaker",
+    "Used",
+    "View",
+    "check_policy",
+    "enrich",
+    "keep_role_pairs",
+    "keep_token_budget",
+    "keep_window",
+    "make_view",
+    "notice",
+    "prune",
+    "read_registry",
+    "read_request",
+    "summarizer_of",
+]
