@@ -229,6 +229,12 @@ class LedgerTables:
         rows = await self.database.read(text, (conversation, run_id))
         return _read_run(*rows[0]) if rows else None
 
+    async def media_of(self, conversation: str) -> list[str]:
+        """The ids of the media that a conversation speaks of and that are there, in order."""
+        text = f"""SELECT media FROM uses WHERE conversation = {_KEY} AND EXISTS (SELECT 1 FROM media WHERE id = uses.media)
+            ORDER BY media"""  # noqa: S608 - a constant
+        return [row[0] for row in await self.database.read(text, (conversation,))]
+
     async def prompts(self, conversation: str, run_ids: Collection[str]) -> dict[str, tuple[int, ...]]:
         """The seqs at which the steps of these runs began, of runs that the ledger has."""
         found: dict[str, tuple[int, ...]] = {}

@@ -245,6 +245,13 @@ async def test_a_window_that_a_plugin_chose_lasts_until_the_next_switch(tmp_path
     assert session.state == {"model": "big"}
 
 
+async def test_a_window_that_was_saved_is_never_larger_than_the_ceiling_is_now(tmp_path: Path) -> None:
+    history = runtime(tmp_path, {"plugin_config": {"plugin_history_default": {"agent_max_ctx": 4}}})
+    session = await history.sessions.open("a")
+    session.state |= {"model": "big", "max_ctx": 6}
+    assert history.chain_session(session).max_ctx == 4
+
+
 async def test_a_session_whose_model_is_gone_is_on_the_default_one(tmp_path: Path) -> None:
     history = runtime(tmp_path)
     session = await history.sessions.open("a")
