@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import secrets
 from bisect import bisect_left
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ledger.errors import NoSend, UnknownRun
-from ledger.provider_sessions import session_of, to_body
+from ledger.errors import NoSend, UnknownConversation, UnknownRun
+from ledger.provider_sessions import SendOvertaken, session_of, to_body
 from ledger.reading import Reader
 from ledger.run import Run
 from projector import settle
@@ -26,9 +27,10 @@ from projector.context.pipeline import Pipeline, make_view
 from projector.context.shaping import Source
 from projector.context.tokens import Tokenizer, estimate, tokens_of
 from projector.events import ContextExpanded, to_event, validate
+from stream import SeqConflict
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from projector import Message
     from projector.context.budget import Used
@@ -45,7 +47,9 @@ class Context:
     """What to send, and how it came about.
 
     `send` is the whole view or what the provider lacks of it, `tokens` what that weighs. `view` tells all that was left
-    out, shortened or added, and why; its `view_id` names it. `path_ids` are the messages that it is a view of.
+    out, shortened or added, and why; its `view_id` names it. `path_ids` are the messages that it is a view of. `life` is
+    where the log of the conversation began, for nothing is remembered of one that was erased since; `begun` names the
+    session that it was sent into, once `begin_send` was called.
     """
 
     conversation: str
@@ -59,6 +63,8 @@ class Context:
     selections: Mapping[str, str] = field(default_factory=dict)
     system_prompt: str = ""
     working_directory: str | None = None
+    life: int = 0
+    begun: list[str] = field(default_factory=list, compare=False)
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -90,13 +96,19 @@ class Contexts(Reader):
         `turn` is how many prompts went out before; the steps of the runs on the path, if it is not given. Of a provider
         that keeps the session (`capabilities`) only what it lacks is sent, as far as that is certain; `mode` overrides
         that. `now` and times of sessions in ms. New summaries are recorded before this returns. Raises `UnknownRun` for
-        a run that is not open.
+        a run that is not open, `ValueError` for a turn, time or mode that is none and for a retention policy that does
+        not fit its message, and `UnknownConversation` where it was erased meanwhile.
         """
+        if mode not in (None, "full", "delta"):  # said before anything is recorded
+            raise ValueError(f"mode must be full or delta, not {mode!r}")
+        delta.check_time("now", now)
+        life = (await self.store.bounds(conversation)).origin
         source = await self._source(conversation, run, selections or {}, turn)
         source = replace(source, used=used)
         view = await make_view(source, pipeline)
         if view.records:
-            await self._record(conversation, view.records)
+            records = view.records
+            await self._record(conversation, life, lambda known: [one for one in records if one not in known])
         session = session_of(source.choices, provider)
         send = plan(
             view.messages,
@@ -110,7 +122,7 @@ class Contexts(Reader):
         weight = tokens_of(send.messages, pipeline.tokenizer)
         ids = frozenset(message.id for message in source.path)
         run_id = run.run_id if isinstance(run, Run) else run
-        about = ids, run_id, selections or {}, system_prompt, working_directory
+        about = ids, run_id, selections or {}, system_prompt, working_directory, life
         return Context(conversation, provider, send, weight, view, session, *about)
 
     async def expand(
@@ -134,7 +146,7 @@ class Contexts(Reader):
             return Refusal("already expanded")
         expanded = expand(view.source.path, applied, found, item_range=request.item_range, reason=request.reason)
         if isinstance(expanded, ContextExpanded):
-            await self._record(context.conversation, [expanded])
+            await self._record(context.conversation, context.life, lambda _: [expanded])
         return expanded
 
     async def recover_overflow(self, context: Context, limit_tokens: int, *, tokenizer: Tokenizer = estimate) -> Recovery:
@@ -148,7 +160,7 @@ class Contexts(Reader):
             view.source.path, view.messages, view.source.turn, choices, limit_tokens=limit_tokens, tokenizer=tokenizer
         )
         if recovery.records:
-            await self._record(context.conversation, recovery.records)
+            await self._record(context.conversation, context.life, lambda _: recovery.records)
         return recovery
 
     async def begin_send(
@@ -156,7 +168,8 @@ class Contexts(Reader):
     ) -> ProviderSession:
         """Says that this context goes out now, so that a crash before `acknowledge` is noticed; returns the session.
 
-        A full one begins a new session, whose id is `session_id`, or made up. Call it before anything is sent.
+        A full one begins a new session, whose id is `session_id`, or made up. Call it before anything is sent. Raises
+        `SendOvertaken` for a delta where another send has begun or arrived since the context was made.
         """
         is_new = isinstance(context.send, Full) or context.session is None
         session = delta.begin_send(
@@ -169,7 +182,15 @@ class Contexts(Reader):
         )
         reason = context.send.reason if isinstance(context.send, Full) else None
         state: Literal["opened", "sending"] = "opened" if is_new else "sending"
-        await self._record(context.conversation, [to_body(context.provider, session, state, reason)])
+        body = to_body(context.provider, session, state, reason)
+
+        def check(known: Sequence[Choice]) -> Sequence[Choice]:
+            if not is_new and session_of(known, context.provider) != context.session:
+                raise SendOvertaken(context.conversation, context.provider)
+            return [body]
+
+        await self._record(context.conversation, context.life, check)
+        context.begun[:] = [] if session.session_id is None else [session.session_id]
         return session
 
     async def acknowledge(
@@ -182,7 +203,8 @@ class Contexts(Reader):
     ) -> ProviderSession:
         """Says that what was sent has arrived and was answered with these messages; `session_id` as the provider named it.
 
-        Raises `NoSend` where no send of this provider is under way.
+        The answer is looked for on the path that the context is of, or with `run` on that of another open run. Raises
+        `NoSend` where this send is not under way: it was acknowledged before, or another one was begun instead.
         """
         sent = [message.id for message in context.send.messages]
         return await self._arrived(context, sent, reply_ids, run, session_id)
@@ -199,21 +221,45 @@ class Contexts(Reader):
         run: Run | str | None,
         session_id: str | None,
     ) -> ProviderSession:
-        source = await self._source(context.conversation, run, {}, None)
-        session = session_of(source.choices, context.provider)
-        if session is None or not session.sending:
-            raise NoSend(context.conversation, context.provider)
+        source = await self._source_behind(context, run)
         new = [message for message in source.path if message.id not in context.path_ids]
-        held = delta.acknowledge(session, [*context.view.messages, *new], sent, replies)
-        if session_id is not None:
-            held = delta.renamed(held, session_id)
-        await self._record(context.conversation, [to_body(context.provider, held, "acked")])
-        return held
+        held: list[ProviderSession] = []
 
-    async def _record(self, conversation: str, choices: Sequence[Choice]) -> None:
-        events = [to_event(choice) for choice in choices]
-        validate(events)
-        await self.store.append(conversation, events)
+        def check(known: Sequence[Choice]) -> Sequence[Choice]:
+            session = session_of(known, context.provider)
+            if session is None or not session.sending or not _is_of(session, context):
+                raise NoSend(context.conversation, context.provider)
+            now = delta.acknowledge(session, [*context.view.messages, *new], sent, replies)
+            held[:] = [now if session_id is None else delta.renamed(now, session_id)]
+            return [to_body(context.provider, held[0], "acked")]
+
+        await self._record(context.conversation, context.life, check)
+        return held[0]
+
+    async def _source_behind(self, context: Context, run: Run | str | None) -> Source:
+        """The path of a context as it is now; where its run has ended meanwhile, that of the conversation."""
+        if run is None and context.run_id is not None:
+            with suppress(UnknownRun):
+                return await self._source(context.conversation, context.run_id, context.selections, None)
+        return await self._source(context.conversation, run, context.selections, None)
+
+    async def _record(self, conversation: str, life: int, choose: Callable[[Sequence[Choice]], Sequence[Choice]]) -> None:
+        """Appends what `choose` makes of all that is recorded: again, where somebody has appended in between.
+
+        Raises `UnknownConversation` where it was erased since, for what is remembered must not outlive that.
+        """
+        while True:
+            bounds = await self.store.bounds(conversation)
+            if bounds.origin != life:
+                raise UnknownConversation(conversation)
+            await self.catch_up(conversation)
+            events = [to_event(one) for one in choose([known for _, known in await self.tables.choices(conversation)])]
+            if not events:
+                return
+            validate(events)
+            with suppress(SeqConflict):
+                await self.store.append(conversation, events, expected_seq=bounds.head)
+                break
         await self.catch_up(conversation)
 
     async def _source(
@@ -244,3 +290,10 @@ class Contexts(Reader):
         total = sum(len(prompts.get(name, ())) for name in own)
         choices: list[Any] = [choice for _, choice in await self.tables.choices(conversation)]
         return Source(tuple(path), total if turn is None else turn, turns, tuple(choices))
+
+
+def _is_of(session: ProviderSession, context: Context) -> bool:
+    """Whether a stored session is the one that a context was sent into, or that it has seen."""
+    if context.begun:
+        return session.session_id in context.begun
+    return context.session is not None and context.session.session_id == session.session_id

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from ledger.ledger import Ledger
     from ledger.records import RunInfo
+    from ledger.transcripts import Kept
     from projector import Message
     from projector.formats.draft import Draft, History
     from projector.formats.framing import Payload
@@ -60,10 +61,14 @@ class Stream(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """A conversation of a file: a history, and what was answered to it; of several answers each is a branch."""
+    """A conversation of a file: a history, and what was answered to it; of several answers each is a branch.
+
+    Or what `ledger.transcripts` has kept of one.
+    """
 
     history: History | None = None
     answers: tuple[Stream, ...] = ()
+    kept: Kept | None = None
 
     @property
     def name(self) -> str | None:
@@ -118,13 +123,41 @@ class _Intake:
         bounds = await self._ledger.store.bounds(self._conversation)
         self._head, self._is_new = bounds.head, bounds.head == 0
         if self._is_new:
-            self._add(to_event(_created(recorded.history)))
+            self._add(to_event(_created(recorded.history) if recorded.kept is None else recorded.kept.created))
         else:
             await self._ledger.catch_up(self._conversation)
+        if recorded.kept is not None:
+            await self._take_kept(recorded.kept)
         leaf = None if recorded.history is None else await self._take_history(recorded.history)
         for answer in recorded.answers:
             await self._take_stream(answer, leaf)
         await self._flush()
+
+    async def _take_kept(self, kept: Kept) -> None:
+        """All that was kept of a conversation, under the ids that it had."""
+        tables = self._ledger.tables
+        there = set() if self._is_new else set(await tables.media_of(self._conversation))
+        for media_id, media_type, data in kept.media:
+            if media_id not in there:
+                await put_media(tables, self._conversation, data, media_type)
+                self._add(to_event(ev.MediaAdded(media_id, media_type, len(data))))
+        for run in kept.runs:
+            if await self._has_ended(run.run_id):
+                known = {message.id: message for message, _ in await self._messages(run.run_id)}
+                self._require_same(self._read_back(run.bodies), known)
+                self.known += len(known)
+            else:
+                await self._add_run(run.run_id, run.bodies)
+        chosen = [] if self._is_new else [to_event(choice) for _, choice in await tables.choices(self._conversation)]
+        for event in map(to_event, kept.choices):
+            if event not in chosen:
+                self._add(event)
+        if self._is_new and kept.is_archived:
+            self._add(to_event(ev.ConversationArchived(archived=True)))
+        await self._flush()
+        await self._ledger.catch_up(self._conversation)
+        if kept.leaf is not None and (await tables.position(self._conversation)).leaf != kept.leaf:
+            self._add(to_event(ev.BranchSelected(kept.leaf)))
 
     async def _take_history(self, history: History) -> str | None:
         """Its runs; gives the message it ends with."""

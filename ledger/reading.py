@@ -121,8 +121,11 @@ class Reader:
         path = await self.transcript(conversation, selections=selections)
         found: dict[str, bytes] = {}
         losses: list[Loss] = []
+        own = set(await self.tables.media_of(conversation))  # whoever writes another's name gets nothing of it
         for media_id in names_of(path):
             try:
+                if media_id not in own:
+                    raise UnknownMedia(media_id)
                 found[media_id] = (await get_media(self.tables, media_id)).data
             except (UnknownMedia, LedgerDamaged) as error:
                 losses.append(Loss(str(error)))

@@ -1,7 +1,8 @@
 """A conversation as its messages, for `export --format tailfold-messages`: all branches, runs, media, what was recorded.
 
 It holds what the ledger keeps, also where the log is gone, and it comes back the same: one JSON object a line, a header,
-media, then each run with its messages in order, then what was chosen. Seqs and times of events are those of the log only.
+media, then each run with its messages in order, then what was chosen. Values of metadata are JSON text in text. Seqs and
+times of events are those of the log only.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from projector import events as ev
 from projector.draft import Usage
 from projector.formats.attachments import Attachment
 from projector.formats.chat_parts import join_fields
+from projector.formats.draft import Loss
 from projector.formats.format import FormatError
 from projector.formats.reading import Fields, lines_of
 from projector.json import InvalidJson, decode, dump, encode, raw
@@ -57,10 +59,11 @@ class Kept(NamedTuple):
     leaf: str | None
 
 
-async def write_lines(ledger: Ledger, conversation: str) -> AsyncIterator[str]:
+async def write_lines(ledger: Ledger, conversation: str, losses: list[Loss] | None = None) -> AsyncIterator[str]:
     """The lines of a conversation; of runs that are open nothing. The same conversation gives the same lines.
 
-    Raises `UnknownConversation`.
+    Fields of events that this version does not know are the log's only, and told in `losses`. Raises
+    `UnknownConversation`.
     """
     tree = await ledger.tree(conversation)
     info = await ledger.tables.conversation(conversation)
@@ -68,7 +71,7 @@ async def write_lines(ledger: Ledger, conversation: str) -> AsyncIterator[str]:
         raise UnknownConversation(conversation)
     header = {HEADER: VERSION, "conversation": conversation, "title": info.title, "archived": info.archived}
     fields = {name: dump(value) for name, value in header.items()}
-    yield join_fields(fields | ({"metadata": join_fields(info.metadata)} if info.metadata else {}))
+    yield join_fields(fields | ({"metadata": dump(info.metadata)} if info.metadata else {}))
     for media_id in await ledger.tables.media_of(conversation):
         media = await get_media(ledger.tables, media_id)
         data = base64.b64encode(media.data).decode()
@@ -79,6 +82,8 @@ async def write_lines(ledger: Ledger, conversation: str) -> AsyncIterator[str]:
         messages = [message for message, _ in await ledger.tables.messages_of(conversation, run.run_id)]
         yield _run_line(run, messages)
         for message in messages:
+            if message.unknown and losses is not None:
+                losses.append(Loss("fields that this version does not know", message.id))
             yield f'{{"message":{encode(replace(message, seq=0, unknown=())).decode()}}}'
     for _, choice in await ledger.tables.choices(conversation):
         yield f'{{"choice":{dump(choice.TYPE)},"body":{encode(choice).decode()}}}'
@@ -118,8 +123,8 @@ class _Reading:
         if header.whole(HEADER) != VERSION:
             raise header.wrong(f"its version is {header.raw(HEADER)}, this one knows {VERSION}: upgrade Tailfold")
         self._conversation = header.text("conversation")
-        metadata = header.object("metadata")
-        self._created = ev.ConversationCreated(header.maybe_text("title"), raw(None if metadata is None else metadata.source))
+        metadata: dict[str, str] = _convert(header, "metadata", dict[str, str]) if "metadata" in header else {}
+        self._created = ev.ConversationCreated(header.maybe_text("title"), raw(join_fields(metadata) if metadata else None))
         self._is_archived = header.is_true("archived")
         self._media: list[Attachment] = []
         self._runs: list[KeptRun] = []

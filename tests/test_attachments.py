@@ -245,6 +245,14 @@ async def test_text_that_names_a_medium_is_text(ledger: Ledger) -> None:
     assert [message["content"] for message in (await ledger.export("c", "chat")).payload] == [name, BASE64]
 
 
+async def test_a_digest_in_a_result_is_text(ledger: Ledger) -> None:
+    digest = hashlib.sha256(SMALL).hexdigest()
+    talk = [USER, {"role": "assistant", "content": None, "tool_calls": [CALL]}]
+    await ledger.take_in("c", history_of("chat", [*talk, {"role": "tool", "tool_call_id": "c", "content": digest}]))
+    assert await media(ledger) == {}
+    assert digest in (await ledger.transcript("c"))[-1].blocks[0].parts  # type: ignore[operator] # there are some
+
+
 def test_every_reader_is_looked_at_or_has_no_media() -> None:
     assert READERS.keys() - DOCUMENTS.keys() == {"bedrock", "claude-code", "pi", "swe-agent", "tau-bench", "trees"}
 

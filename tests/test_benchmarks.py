@@ -17,12 +17,14 @@ from benchmarks import machine, peers, plots, talk
 from benchmarks.__main__ import main
 from benchmarks.measuring import Bench, Figure, compare, interleave, percentile, sized, summarize
 from benchmarks.raw import RawLog
-from benchmarks.report import Record, number, targets_table
+from benchmarks.report import TOKENS, Record, by_source, number, tables, targets_table
 from benchmarks.targets import TARGETS, judge
-from benchmarks.workloads import WORKLOADS, agent, appends, branches, turns
+from benchmarks.workloads import WORKLOADS, agent, appends, branches, context, sessions, turns
 from benchmarks.workloads.turns_of_peers import FILLERS
 from ledger import open_ledger
 from projector import load, transcript
+from projector.context.tokens import tokens_of
+from projector.context.tools import pair
 from stream import MemoryStore, NewEvent
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", [("replay", "tail"), ("branches", "long", "crash")], ids="-".join)
+@pytest.mark.parametrize("names", [("replay", "tail"), ("branches", "long", "crash"), ("context",)], ids="-".join)
 def test_a_smoke_run_prints_its_tables_and_writes_one_line(names: tuple[str, ...], tmp_path: Path) -> None:
     written = tmp_path / "runs.jsonl"
     folder = tmp_path / "databases"
@@ -67,6 +69,7 @@ def test_a_smoke_run_prints_its_tables_and_writes_one_line(names: tuple[str, ...
         (["--fast"], "--fast"),
         (["--folder", "no/such/folder"], "make it first"),
         (["--json", "no/such/folder/file.jsonl"], "make it first"),
+        (["--data", "tests"], "pi-mono"),
         (["--plot", "README.md"], "README.md"),
     ],
 )
@@ -269,6 +272,31 @@ def test_pictures_are_drawn_of_what_was_measured(tmp_path: Path) -> None:
         "flat.png",
         "disk.png",
     ]
+
+
+def test_tokens_of_stages_are_a_table_and_a_picture_of_their_own(tmp_path: Path) -> None:
+    counts = {"tokens": 5.0, "path_tokens": 10.0, "turns": 2.0, "sessions": 1.0}
+    figures = [summarize(f"{TOKENS}{source}.{n}", f"stage {n}", "", [0.5], counts) for source in "ab" for n in range(3)]
+    timed = summarize("long.p95", "", "", [1.0])
+    record = Record("2026-01-01", "abc", machine.describe(tmp_path), {}, [timed, *figures], [])
+    assert [table.row_count for table in tables(record)] == [1, 3, 0]
+    assert {source: len(found) for source, found in by_source(record.figures).items()} == {"a": 3, "b": 3}
+    pytest.importorskip("matplotlib")
+    assert "context.png" in [path.name for path in plots.draw(record, tmp_path)]
+
+
+async def test_a_session_that_is_made_up_has_whole_tool_groups_and_says_things_twice() -> None:
+    messages = sessions.fold(sessions.make(8), "made")
+    assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant"] * 8
+    assert all(one is other for one, other in zip(pair(messages), messages, strict=True))
+    assert messages[2].blocks[0].parts == messages[-2].blocks[0].parts != messages[6].blocks[0].parts
+    counted = await context._tokens(messages, context.COUNTED["nothing"])
+    assert (
+        counted[0]
+        == counted[1]
+        == sum(tokens_of(messages[:at]) for at, message in enumerate(messages) if message.role == "assistant")
+    )
+    assert counted[2] == 16
 
 
 def test_a_delta_is_durable_when_all_text_up_to_its_end_is() -> None:

@@ -291,7 +291,7 @@ def test_the_smallest_files_are_what_they_are(name: str, ending: str, content: b
     found = read(path)
     assert found
     if ending == "yaml":
-        [[history, answers]] = found
+        [[history, answers, _]] = found
         assert history is not None
         assert [answer.format for answer in answers] == [is_it.name]
     elif is_it.kind == "stream":

@@ -20,10 +20,10 @@ from projector.formats.draft import text_block
 from projector.formats.payloads import opaque
 from projector.formats.validators import validate_anthropic, validate_chat, validate_responses
 from projector.message import Block
-from tests.random_talks import Step, Talk, conversations
+from tests.random_talks import Begin, Step, Talk, conversations
 from tests.shared_data import naughty
 from tests.test_commands import Shell
-from tests.test_ledger_commands import fill
+from tests.test_ledger_commands import fill, run_each
 from tests.ui_readings import TEXTS, a_call, a_message, folded, paths, play
 
 if TYPE_CHECKING:
@@ -57,12 +57,9 @@ def test_any_conversation_is_taken_by_every_provider_and_stays_as_it_is(steps: l
     async def live() -> None:
         async with open_ledger("memory:") as ledger:
             talk = Talk(ledger, "c")
-            for step in steps:
+            for step in (Begin("root", 0, ("user", "text"), "completed"), *steps):
                 await step.take(talk)
-            if not (await ledger.store.bounds("c")).head:
-                return
-            before = await ledger.transcript("c", branch="all")
-            head = (await ledger.store.bounds("c")).head
+            before, head = await ledger.transcript("c", branch="all"), (await ledger.store.bounds("c")).head
             for name in FORMATS:
                 export = await ledger.export("c", name)
                 json.dumps(export.payload)
@@ -81,68 +78,67 @@ def test_any_conversation_is_taken_by_every_provider_and_stays_as_it_is(steps: l
 
 async def broken(ledger: Ledger) -> None:
     """A call that nobody has answered, thoughts without a signature, broken Unicode, an ordinary talk."""
+    thought = {"type": "thinking", "thinking": "hm", "signature": ""}
+    call = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
     async with ledger.run("broken", run_id="r1", format="anthropic") as run:
         await run.message("user", "lone \ud83d")
         await run.feed({"type": "message_start", "message": {"id": "m", "role": "assistant", "content": []}})
-        start = {"type": "content_block_start"}
-        call = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
-        await run.feed(
-            start | {"index": 0, "content_block": {"type": "thinking", "thinking": "hm", "signature": ""}}, "anthropic"
-        )
-        await run.feed({"type": "content_block_stop", "index": 0})
-        await run.feed(start | {"index": 1, "content_block": call})
-        await run.feed({"type": "content_block_stop", "index": 1})
+        for index, block in enumerate((thought, call)):
+            await run.feed({"type": "content_block_start", "index": index, "content_block": block})
+            await run.feed({"type": "content_block_stop", "index": index})
         await run.feed({"type": "message_stop"})
     async with ledger.run("fine", run_id="r2") as run:
         await run.message("user", "hello")
         await run.message("assistant", "hi")
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_losses_and_repairs_are_told_on_standard_error_or_in_the_document(shell: Shell, name: str, tmp_path: Path) -> None:
+def test_losses_and_repairs_are_told_on_standard_error_or_in_the_document(shell: Shell, tmp_path: Path) -> None:
     fill(shell, broken)
-    out, err = aside(shell, "export", "broken", "--format", name)
-    told = json.loads(aside(shell, "export", "broken", "--format", name, "--json")[0])
-    assert (told["conversation"], told["format"]) == ("broken", name)
-    assert err.isascii()
-    assert err.count("broken: lost: ") == len(told["losses"])
-    assert err.count("broken: mended: ") == len(told["repairs"])
-    assert err.count("\n") == len(told["losses"]) + len(told["repairs"])
-    lines = [json.loads(line) for line in out.splitlines()]
-    assert (lines if name in STREAM_WRITERS else lines[0]) == told["payload"]
-    file = tmp_path / "out.json"
-    report = json.loads(aside(shell, "export", "broken", "--format", name, "--output", str(file), "--json")[0])
-    assert file.read_text() == out
-    assert [one["losses"] for one in report["conversations"]] == [told["losses"]]
-    if name in VALIDATORS:
-        assert told["repairs"]
-        assert VALIDATORS[name](told["payload"]) == []
-    assert aside(shell, "export", "fine", "--format", name)[1] == ""
+    commands = []
+    for name in FORMATS:
+        words = ["export", "broken", "--format", name]
+        commands += [words, [*words, "--json"], [*words, "--json", "--output", str(tmp_path / name)]]
+        commands.append(["export", "fine", "--format", name])
+    found = run_each(shell, commands)
+    assert [code for code, *_ in found] == [0] * len(commands)
+    for at, name in enumerate(FORMATS):
+        (_, out, err), (_, document, _), (_, report, _), (_, _, nothing) = found[4 * at : 4 * at + 4]
+        told = json.loads(document)
+        assert (told["conversation"], told["format"], nothing) == ("broken", name, "")
+        assert err.isascii()
+        assert (err.count("broken: lost: "), err.count("broken: mended: ")) == (len(told["losses"]), len(told["repairs"]))
+        assert err.count("\n") == len(told["losses"]) + len(told["repairs"])
+        lines = [json.loads(line) for line in out.splitlines()]
+        assert (lines if name in STREAM_WRITERS else lines[0]) == told["payload"]
+        assert (tmp_path / name).read_text() == out
+        assert [one["losses"] for one in json.loads(report)["conversations"]] == [told["losses"]]
+        if name in VALIDATORS:
+            assert told["repairs"]
+            assert VALIDATORS[name](told["payload"]) == []
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_lines_of_all_conversations_are_imported_again_to_the_same_export(shell: Shell, name: str, tmp_path: Path) -> None:
     fill(shell, broken)
-    exported, _ = aside(shell, "export", "--all", "--format", name)
-    assert {json.loads(line)["conversation"] for line in exported.splitlines()} == {"broken", "fine"}
+    names = ("broken", "fine")
+    words = [["export", "--all", "--format", name], *(["export", one, "--format", name, "--json"] for one in names)]
+    exported, *wanted = (out for _, out, _ in run_each(shell, words))
+    assert {json.loads(line)["conversation"] for line in exported.splitlines()} == set(names)
+    (tmp_path / "all.jsonl").write_text(exported)
     other = Shell(tmp_path / "other")
     other.data.parent.mkdir()
-    for number, line in enumerate(exported.splitlines()):
+    commands = [["import", str(tmp_path / "all.jsonl"), "--json"]] if name in WRITERS else []
+    for line in exported.splitlines():
         document = json.loads(line)
-        conversation = document.pop("conversation")
-        file = tmp_path / f"{number}.jsonl"
-        values = document.get("events", [document])
-        if not values:
-            continue
-        file.write_text("".join(json.dumps(value) + "\n" for value in values))
-        other.run("import", str(file), "--into", conversation)
-        wanted = json.loads(aside(shell, "export", conversation, "--format", name, "--json")[0])["payload"]
-        found = json.loads(aside(other, "export", conversation, "--format", name, "--json")[0])["payload"]
-        assert without_ids(found) == without_ids(wanted)
-    (tmp_path / "all.jsonl").write_text(exported)
-    if name in WRITERS:
-        taken = other.read("import", str(tmp_path / "all.jsonl"))
-        assert len(taken) == 2
+        file = tmp_path / f"{document.pop('conversation')}.jsonl"
+        file.write_text("".join(json.dumps(value) + "\n" for value in document.get("events", [document])))
+        commands += [["import", str(file)], ["export", file.stem, "--format", name, "--json"]]
+    found = run_each(other, commands)
+    assert [code for code, *_ in found] == [0] * len(commands), found
+    assert name not in WRITERS or len(json.loads(found[0][1])) == 2
+    again = [json.loads(out) for code, out, _ in found if out.startswith("{")]
+    by_name = {one["conversation"]: without_ids(one["payload"]) for one in again}
+    assert by_name == {json.loads(out)["conversation"]: without_ids(json.loads(out)["payload"]) for out in wanted}
 
 
 def without_ids(value: Any) -> Any:
@@ -156,8 +152,8 @@ def without_ids(value: Any) -> Any:
 def test_an_unknown_format_and_an_unknown_conversation_are_refused(shell: Shell) -> None:
     fill(shell, broken)
     assert "'telegraph' is no format to export to" in aside(shell, "export", "fine", "--format", "telegraph", code=2)[1]
-    for name in FORMATS:
-        assert "no conversation 'x'" in aside(shell, "export", "x", "--format", name, code=2)[1]
+    for code, out, err in run_each(shell, [["export", "x", "--format", name] for name in FORMATS]):
+        assert (code, out, "no conversation 'x'" in err) == (2, "", True)
 
 
 # what would have been streamed

@@ -128,3 +128,15 @@ async def test_steps_are_counted_and_end_the_message_that_is_open(ledger: Ledger
     assert [message.text for message in await ledger.transcript("c")] == ["go", "one", "two"]
     [info] = [info async for info in ledger.runs("c")]
     assert len(info.prompts) == 2
+
+
+async def test_the_name_of_media_of_another_conversation_gives_nothing_of_it(ledger: Ledger) -> None:
+    await ledger.add_media("other", IMAGE, "image/png")
+    call = {"index": 0, "id": "t1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    async with ledger.run("c", format="chat") as run:
+        await run.message("user", "look")
+        await run.feed({"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]})
+        await run.tool_result("t1", [{"kind": "media", "media_type": "image/png", "data": REFERENCE + MEDIA_ID}])
+    export = await ledger.export("c", "anthropic")
+    assert BASE64 not in json.dumps(export.payload)
+    assert any(MEDIA_ID in loss.what for loss in export.losses)

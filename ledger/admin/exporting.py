@@ -14,6 +14,7 @@ from ledger.admin.output import make_console, print_json, progress
 from ledger.admin.rendering import render
 from ledger.admin.shell import All, AsJson, Found, OneOrAll, check_one_or_all, require, with_ledger
 from ledger.admin.sinks import open_sink
+from ledger.admin.sources import MESSAGES
 from ledger.errors import UnknownMedia
 from projector.events import MediaAdded, read_body
 from projector.formats import STREAM_WRITERS, WRITERS
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from stream import Event
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="The file to make; gzipped where its name ends in .gz.")]
-_FORMATS: Final = (TAILFOLD, *WRITERS, *STREAM_WRITERS)
+_FORMATS: Final = (TAILFOLD, MESSAGES, *WRITERS, *STREAM_WRITERS)
 Format = Annotated[str, typer.Option("--format", help=f"The format: {', '.join(_FORMATS)}.")]
 _PAGE_EVENTS: Final = 1000
 _ONLY_OWNER: Final = 0o600  # what was said is nobody else's

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ledger.admin.output import print_json
+from ledger.admin.output import make_console, print_json
 from ledger.admin.sinks import open_sink
+from ledger.admin.sources import MESSAGES
+from ledger.transcripts import write_lines
 from projector.formats import STREAM_WRITERS
 from projector.json import dump
 
@@ -17,14 +19,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ledger.ledger import Ledger
+    from projector.formats.draft import Loss
 
 
 async def render(ledger: Ledger, conversation: str | None, format_name: str, output: Path | None, *, as_json: bool) -> None:
     """One conversation as one document, events of a stream one a line; of all of them each on a line with its id."""
-    names = [conversation] if conversation is not None else [info.conversation async for info in ledger.conversations()]
+    names = (
+        [conversation]
+        if conversation is not None
+        else sorted([info.conversation async for info in ledger.conversations(archived=True)])
+    )
     reports = []
     with open_sink(output) as write:
         for name in names:
+            if format_name == MESSAGES:
+                losses: list[Loss] = []
+                async for line in write_lines(ledger, name, losses):
+                    write(line)
+                reports.append({"conversation": name, "format": format_name, "losses": list(map(msgspec.to_builtins, losses))})
+                continue
             export = await ledger.export(name, format_name)
             report = {
                 "conversation": name,
@@ -44,6 +57,8 @@ async def render(ledger: Ledger, conversation: str | None, format_name: str, out
     if as_json and output is not None:
         print_json({"output": str(output), "conversations": reports})
     elif not as_json:
+        if output is not None:
+            make_console().print(f"{output}: {len(names):,} conversations", markup=False, soft_wrap=True)
         _tell_changes(reports)
 
 
@@ -57,7 +72,7 @@ def _as_object(payload: Any, format_name: str) -> dict[str, Any]:
 def _tell_changes(reports: Sequence[dict[str, Any]]) -> None:
     for report in reports:
         for kind, word in (("losses", "lost"), ("repairs", "mended")):
-            for change in report[kind]:
+            for change in report.get(kind, ()):
                 where = f" (message {change['message_id']})" if change.get("message_id") else ""
                 said = f"{report['conversation']}: {word}: {change['what']}{where}\n"
                 sys.stderr.write(said.encode("ascii", "backslashreplace").decode())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ledger.admin.lines import FileError, open_lines, telling
 from ledger.intake import Recorded, Stream
+from ledger.transcripts import read_lines
 from projector.events import to_event, validate
 from projector.formats import READERS, STREAMS, FormatError
 from projector.formats.detection import TAILFOLD, Detected, detect
@@ -20,7 +21,7 @@ from projector.formats.framing import MAX_EVENT_BYTES
 from projector.formats.reading import is_whole
 from projector.formats.unwrap import Unwrap, read_all, read_cassette
 from stream import InvalidEvent
-from stream.limits import MAX_ID_BYTES
+from stream.limits import MAX_ID_BYTES, check_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from projector.json import JsonText
 
 AUTO: Final = "auto"
-FORMATS: Final = tuple(sorted({*READERS, *STREAMS}))
+MESSAGES: Final = "tailfold-messages"
+FORMATS: Final = (MESSAGES, *sorted({*READERS, *STREAMS}))
 _CHUNK_BYTES: Final = 64 * 1024
 _DIGEST: Final = 12
 _ERROR: Final = re.compile(r'\s*\{\s*"error"\s*:')
@@ -58,6 +60,11 @@ def is_tailfold(file: IO[bytes], path: Path) -> bool:
     with telling(path):
         file.seek(0)
         return re.match(rb'(\xef\xbb\xbf)?\s*\{\s*"tailfold"', file.read(_CHUNK_BYTES)) is not None
+
+
+def is_messages(head: bytes) -> bool:
+    """Whether a file begins as `export --format tailfold-messages` writes it."""
+    return re.match(rb'(\xef\xbb\xbf)?\s*\{\s*"tailfold_messages"', head) is not None
 
 
 def look_through(path: Path, format_name: str) -> Stream:
@@ -117,6 +124,9 @@ def name_of(base: str, recorded: Sequence[Recorded]) -> list[str]:
     """Ids for the conversations of a file: its name, and where it holds several their own names or numbers."""
     names: list[str] = []
     for number, one in enumerate(recorded, 1):
+        if one.kept is not None:
+            names.append(check_id("conversation id", one.kept.conversation))
+            continue
         name = base if len(recorded) == 1 else f"{base}/{one.name or number}"
         names.append(fit_id(name if name not in names else f"{name}#{number}"))
     return names
@@ -151,8 +161,12 @@ def _read(file: IO[bytes], path: Path, format_name: str) -> list[Recorded]:
     if body and body[:1] not in (b"{", b"["):
         first = _first_payload(head, file)
         found = _choose(format_name, [first.data], first.place)
+        if found.name not in STREAMS:
+            raise FormatError(f"{first.place}: a JSON document of the format {found.name} was expected, and this is a stream")
         return [Recorded(answers=(check_stream(path, found.name, payloads_of(lambda: nullcontext(file), path), ""),))]
     text = _text(head + file.read())
+    if format_name in (AUTO, MESSAGES) and (format_name == MESSAGES or is_messages(body)):
+        return [Recorded(kept=kept) for kept in read_lines(text)]
     place = "line 1" if is_of_lines(text) else "the document"
     found = _choose(format_name, first_values(text), place)
     if found.name == TAILFOLD:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from projector.context.tokens import Tokenizer, estimate, tokens_of
 from projector.context.tools import group, ids_of, pair
+from projector.context.windows import check_limit
 from projector.message import Block, Message
 
 if TYPE_CHECKING:
@@ -81,10 +82,9 @@ class Compaction(msgspec.Struct, frozen=True):
 def old_part(path: Sequence[Message], *, keep: int, pinned: Collection[str] = ()) -> list[Message]:
     """What a summary would stand for: all but system messages, pinned ones and the `keep` newest groups.
 
-    A tool group is pinned, kept or covered as a whole. Raises `ValueError` for a negative `keep`.
+    A tool group is pinned, kept or covered as a whole. Raises `ValueError` for a `keep` that is no whole number from 0.
     """
-    if keep < 0:
-        raise ValueError(f"keep must be 0 or more groups, not {keep}")
+    check_limit("keep", keep, least=0)
     groups = group([message for message in pair(path) if message.role not in _SYSTEM])
     old = groups[: max(0, len(groups) - keep)]
     known = set(ids_of(path))
@@ -116,31 +116,42 @@ async def summarize(
     if not covered or (used is not None and len(given) == 1):
         return None
     try:
-        text = await summarizer(given)
+        text: object = await summarizer(given)
     except Exception:  # noqa: BLE001 - a failed summary changes nothing (CONTEXT, rule 8)
         return None
+    if not isinstance(text, str) or not text.strip():
+        return None
     before, after = tokens_of(given, tokenizer), tokenizer(text)
-    if not text.strip() or after >= before:
+    if after >= before:
         return None
     return Compaction(tuple(ids_of(covered)), text, role, before, after)
 
 
 def apply_summaries(
-    view: Sequence[Message], recorded: Sequence[Compaction], path: Sequence[Message] | None = None
+    view: Sequence[Message],
+    recorded: Sequence[Compaction],
+    path: Sequence[Message] | None = None,
+    *,
+    pinned: Collection[str] = (),
 ) -> tuple[list[Message], Compaction | None]:
     """The view with the last recorded summary all of whose messages are on its path, and that summary.
 
     System messages come first, then the summary, then what it does not stand for. A summary of another branch is not
-    used, so branches never see each other's. `path` is that of the view, where a stage has left some of it out.
+    used, so branches never see each other's, and neither is one without text. A tool group that it covers in part, since
+    a result has come late, stays in the view as a whole, and so does one that was pinned since. `path` is that of the
+    view, where a stage has left some of it out.
     """
     if not recorded:
         return list(view), None
     whole = view if path is None else path
     known = set(ids_of(whole))
-    used = next((one for one in reversed(recorded) if one.covers and known.issuperset(one.covers)), None)
+    fitting = (one for one in reversed(recorded) if one.covers and one.summary.strip() and known.issuperset(one.covers))
+    used = next(fitting, None)
     if used is None:
         return list(view), None
-    covered = set(used.covers)
+    covered = _covered(whole, known, frozenset(used.covers), pinned)
+    if not covered:
+        return list(view), None
     system = [message for message in view if message.role in _SYSTEM]
     rest = [message for message in view if message.role not in _SYSTEM and message.id not in covered]
     first = next(message for message in whole if message.id in covered)
@@ -149,3 +160,15 @@ def apply_summaries(
         f"{SUMMARY}{first.id}", first.parent_id, first.run_id, used.role, "complete", (said,), first.created_at, first.seq
     )
     return [*system, summary, *rest], used
+
+
+def _covered(whole: Sequence[Message], known: Collection[str], covers: frozenset[str], pinned: Collection[str]) -> set[str]:
+    """What a summary stands for in fact: whole groups alone. A synthetic result is not of the path, and goes with its call."""
+    return {
+        message.id
+        for one in group(pair(whole))
+        if one[0].role not in _SYSTEM
+        and all(message.id in covers or message.id not in known for message in one)
+        and not any(message.id in pinned for message in one)
+        for message in one
+    }

@@ -79,8 +79,12 @@ def plan(
 ) -> Full | Delta:
     """What to send of a path: the paired view, or its part that the provider lacks. Times in ms.
 
-    A session that can't be continued for sure gives everything, with the first reason in the order of `Reason`.
+    A session that can't be continued for sure gives everything, with the first reason in the order of `Reason`. Raises
+    `ValueError` for an unknown mode, and for a time that is no number from 0.
     """
+    if mode not in (None, "full", "delta"):
+        raise ValueError(f"mode must be full or delta, not {mode!r}")
+    check_time("now", now)
     view = tuple(pair(path))
     if mode == "full" or not capabilities.keeps_history:
         return Full(view, None)
@@ -100,9 +104,13 @@ def begin_send(
     working_directory: str | None = None,
     expires_at: int | None = None,
 ) -> ProviderSession:
-    """What is to be stored before a plan goes out. Everything goes into a new session, which holds nothing yet."""
+    """What is to be stored before a plan goes out. Everything goes into a new session, which holds nothing yet.
+
+    Raises `ValueError` for an `expires_at` that is no number from 0.
+    """
+    check_time("expires_at", expires_at)
     if isinstance(planned, Delta) and session is not None:
-        return replace(session, sending=True, expires_at=expires_at or session.expires_at)
+        return replace(session, sending=True, expires_at=session.expires_at if expires_at is None else expires_at)
     return ProviderSession(
         session_id,
         system_fingerprint=fingerprint(system_prompt),
@@ -156,6 +164,12 @@ def fingerprint_of(messages: Sequence[Message]) -> str:
         said: list[Any] = [message.id, message.role, message.name, message.blocks]
         digest.update(encode(msgspec.to_builtins(said)) + b"\n")
     return digest.hexdigest()
+
+
+def check_time(what: str, value: int | None) -> None:
+    """Raises `ValueError` for a time that is no number from 0; None is none."""
+    if value is not None and not value >= 0:
+        raise ValueError(f"{what} must be a time in ms, 0 or more, not {value}")
 
 
 def _why_full(

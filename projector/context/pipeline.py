@@ -7,21 +7,24 @@ decides comes back as `records`, to be recorded before the view is used, so that
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from functools import cached_property
 from operator import is_not
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from projector.context.budget import Budget, Compaction, apply_summaries, summarize
-from projector.context.chain import ChainSession, run_chain
+from projector.context.chain import ChainSession, Failure, run_chain
 from projector.context.delta import fingerprint_of
 from projector.context.report import Change, compare
 from projector.context.retention import prune
 from projector.context.shaping import Shaped
 from projector.context.stages import Expiration
 from projector.context.tokens import Tokenizer, estimate, tokens_of
-from projector.context.tools import pair
-from projector.events import ContextCompacted
+from projector.context.tools import ids_of, pair
+from projector.context.windows import check_limit
+from projector.events import ContextCompacted, ContextExpanded
+from projector.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -30,35 +33,42 @@ if TYPE_CHECKING:
     from projector.context.plugins import Plugin
     from projector.context.shaping import Source, Stage
     from projector.events import Choice
-    from projector.message import Message
 
 _SESSION: Final = ChainSession()
 _EXPIRATION: Final = Expiration()
 _VIEW_ID: Final = 16
+TIME_LIMIT_S: Final = 30.0
+Role = Literal["user", "assistant"]
 SUMMARY: Final = "summary"
 """The strategy of a summary of many messages; those of single ones are the expiration's."""
 
 
 @dataclass(frozen=True)
 class Summaries:
-    """When and how an old part is summarised: beyond `budget`, all but the `keep` newest groups and pinned messages."""
+    """When and how an old part is summarised: beyond `budget`, all but the `keep` newest groups and pinned messages.
+
+    Two views that want the same at once ask once with a summarizer of `stages.summarizer_of`, else each for itself. Raises
+    `ValueError` for a `keep` that is no whole number from 0, and for an unknown role.
+    """
 
     budget: Budget
     summarizer: Callable[[Sequence[Message]], Awaitable[str]] | None = None
     keep: int = 6
     pinned: frozenset[str] = frozenset()
-    role: Literal["user", "assistant"] = "assistant"
+    role: Role = "assistant"
 
     def __post_init__(self) -> None:
-        if self.keep < 0:
-            raise ValueError(f"keep must be 0 or more groups, not {self.keep}")
+        check_limit("keep", self.keep, least=0)
+        if self.role not in get_args(Role):
+            raise ValueError(f"role must be one of {', '.join(get_args(Role))}, not {self.role!r}")
 
 
 @dataclass(frozen=True)
 class Pipeline:
     """Which stages a view goes through. A stage that is None is left out; pairing never is.
 
-    The expiration stands here without policies, too: it applies what was recorded of single results.
+    The expiration stands here without policies, too: it applies what was recorded of single results. `time_limit`, in
+    seconds, is that of each optional stage and of a summary. Raises `ValueError` unless it is above 0.
     """
 
     retention: bool = True
@@ -68,13 +78,19 @@ class Pipeline:
     chain: tuple[Plugin, ...] = ()
     session: ChainSession = _SESSION
     tokenizer: Tokenizer = estimate
+    time_limit: float = TIME_LIMIT_S
+
+    def __post_init__(self) -> None:
+        if not self.time_limit > 0:
+            raise ValueError(f"time_limit is above 0 seconds, not {self.time_limit}")
 
 
 @dataclass(frozen=True, repr=False)  # what was said belongs into no log
 class View:
     """What the model is to see, and how it came about.
 
-    `applied` and `choices` are the expiration's, for expansions and overflow recovery.
+    `applied` and `choices` are the expiration's, for expansions and overflow recovery. `failures` are the optional stages,
+    plugins and summaries that were passed over, and why.
     """
 
     messages: tuple[Message, ...]
@@ -84,6 +100,7 @@ class View:
     tokenizer: Tokenizer = estimate
     applied: Applied | None = None
     choices: Choices | None = None
+    failures: tuple[Failure, ...] = ()
 
     @cached_property
     def view_id(self) -> str:
@@ -104,21 +121,23 @@ class View:
 
 
 async def make_view(source: Source, pipeline: Pipeline) -> View:
-    """The view of a path. A stage that fails changes nothing; what it costs is told in `View.changes`.
+    """The view of a path. An optional stage, plugin or summary that fails changes nothing; `View.failures` says why.
 
-    The same path, policies, turn and recorded choices give the same view, byte for byte.
+    The same path, policies, turn and recorded choices give the same view, byte for byte. Raises `ValueError` for a
+    retention policy that does not fit its message, and for settings that make no policy.
     """
     making = _Making(source, pipeline)
     if pipeline.retention:
         making.take("retention", Shaped(prune(making.view)), "its retention is over")
-    for stage in (pipeline.expiration, *pipeline.optional):
-        if stage is not None:
-            making.take(stage.name, await stage.shape(making.view, source), f"by {stage.name}")
+    if pipeline.expiration is not None:
+        making.take(pipeline.expiration.name, await pipeline.expiration.shape(making.view, source), "its time is over")
+    for stage in pipeline.optional:
+        await making.shape(stage)
     if pipeline.summaries is not None:
         await making.summarize(pipeline.summaries)
     if pipeline.chain:
         await making.run_chain()
-    making.take("pairing", Shaped(pair(making.view)), "a call and its results stand together")
+    making.pair()
     return making.finish()
 
 
@@ -131,6 +150,17 @@ class _Making:
         self._records: list[Choice] = []
         self._applied: Applied | None = None
         self._choices: Choices | None = None
+        self._failures: list[Failure] = []
+
+    async def shape(self, stage: Stage) -> None:
+        """What an optional stage makes of the view, all of it or nothing."""
+        try:
+            async with asyncio.timeout(self._pipeline.time_limit):
+                shaped = _checked(await stage.shape(tuple(self.view), self._source))
+        except Exception as error:  # noqa: BLE001 - a stage that fails changes nothing
+            self._failures.append(Failure(stage.name, _why(error, self._pipeline.time_limit)))
+        else:
+            self.take(stage.name, shaped, f"by {stage.name}")
 
     def take(self, stage: str, shaped: Shaped, why: str) -> None:
         """The view after a stage, and what it changed."""
@@ -138,7 +168,7 @@ class _Making:
         if after is not self.view and (len(after) != len(self.view) or any(map(is_not, after, self.view))):
             self._changes += compare(stage, self.view, after, why, shaped.reasons, self._pipeline.tokenizer)
             self.view = after
-        self._records += shaped.records
+        self._records += [record for record in shaped.records if not self._is_known(record)]
         self._applied = shaped.applied or self._applied
         self._choices = shaped.choices or self._choices
 
@@ -146,7 +176,7 @@ class _Making:
         """What was recorded first; where the view is still too long, its old part once more."""
         path, before = self._source.path, self.view
         recorded = [compaction_of(choice) for choice in self._source.choices if is_summary(choice)]
-        view, used = apply_summaries(before, recorded, path)
+        view, used = apply_summaries(before, recorded, path, pinned=summaries.pinned)
         if used is not None:
             self.take(SUMMARY, Shaped(view), "a summary stands for it")
         tokenizer = self._pipeline.tokenizer
@@ -156,9 +186,10 @@ class _Making:
         reason = summaries.budget.reason(tokens_of(self.view, tokenizer) if real is None else real.tokens)
         if reason is None:
             return
+        asking = _Asking(summaries.summarizer, self._pipeline.time_limit)
         made = await summarize(
             before,
-            summaries.summarizer,
+            asking,
             keep=summaries.keep,
             pinned=summaries.pinned,
             role=summaries.role,
@@ -166,6 +197,7 @@ class _Making:
             recorded=recorded,
         )
         if made is None:
+            self._failures += [] if asking.why is None else [Failure(SUMMARY, asking.why)]
             return
         again, _ = apply_summaries(before, [made], path)
         record = ContextCompacted(
@@ -181,9 +213,25 @@ class _Making:
         self.take(SUMMARY, Shaped(again, records=(record,)), f"a summary stands for it: {reason}")
 
     async def run_chain(self) -> None:
-        chained = await run_chain(pair(self.view), self._pipeline.chain, self._pipeline.session)
+        self.pair()
+        chained = await run_chain(self.view, self._pipeline.chain, self._pipeline.session)
+        self._failures += chained.failures
         why = f"outside the window of {self._pipeline.session.max_ctx} messages, or left out by the history chain"
         self.take("chain", Shaped(chained.messages), why)
+
+    def pair(self) -> None:
+        """A call and its results stand together."""
+        self.take("pairing", Shaped(pair(self.view)), "a call and its results stand together")
+
+    def _is_known(self, record: Choice) -> bool:
+        """Whether the same was recorded in an earlier turn, which holds."""
+        if not isinstance(record, ContextCompacted):
+            return False
+        return any(
+            isinstance(one, ContextCompacted)
+            and (one.covers, one.summary, one.strategy) == (record.covers, record.summary, record.strategy)
+            for one in self._source.choices
+        )
 
     def finish(self) -> View:
         return View(
@@ -194,7 +242,45 @@ class _Making:
             self._pipeline.tokenizer,
             self._applied,
             self._choices,
+            tuple(self._failures),
         )
+
+
+class _Asking:
+    """A summarizer with a time limit, and why nothing came of it."""
+
+    def __init__(self, summarizer: Callable[[Sequence[Message]], Awaitable[str]], time_limit: float) -> None:
+        self._summarizer = summarizer
+        self._time_limit = time_limit
+        self.why: str | None = None
+
+    async def __call__(self, messages: Sequence[Message]) -> str:
+        try:
+            async with asyncio.timeout(self._time_limit):
+                text = await self._summarizer(messages)
+        except Exception as error:
+            self.why = _why(error, self._time_limit)
+            raise
+        self.why = "what it gave is no text, is empty, or is no shorter than what it would stand for"
+        return text
+
+
+def _checked(shaped: object) -> Shaped:
+    """What a stage gave, or `TypeError` for what is no view."""
+    if not isinstance(shaped, Shaped) or not all(isinstance(message, Message) for message in shaped.messages):
+        raise TypeError("a stage gives a Shaped, with messages")
+    if not all(isinstance(record, ContextCompacted | ContextExpanded) for record in shaped.records):
+        raise TypeError("a stage records compactions and expansions")
+    if len(set(ids_of(shaped.messages))) != len(shaped.messages):
+        raise TypeError("a message comes twice")
+    return shaped
+
+
+def _why(error: Exception, time_limit: float) -> str:
+    """In words that quote no content."""
+    if isinstance(error, TimeoutError):
+        return f"it did not come back within {time_limit:g} s"
+    return f"it raised {type(error).__name__}"
 
 
 def is_summary(choice: Choice) -> bool:

@@ -56,6 +56,8 @@ def compare(
             changes.append(Change(stage, message.id, None, "added", told, -weight_of(message, tokenizer)))
         elif old is not message and old.blocks != message.blocks:
             changes += _blocks(stage, old, message, reasons.get(message.id, why), tokenizer)
+        elif old is not message and (old.role, old.name) != (message.role, message.name):
+            changes.append(Change(stage, message.id, None, "changed", reasons.get(message.id, why), 0))
     changes += _moved(stage, list(known), [message.id for message in after if message.id in known], why)
     return changes
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
+from projector.context.tokens import result_text
 from projector.message import Block, Message
 
 if TYPE_CHECKING:
@@ -99,14 +100,19 @@ def check_policy(blocks: Sequence[object], policy: Sequence[int | None]) -> None
 
 
 def policy_of(message: Message) -> Policy | None:
-    """The policy of a message that has one. Raises `ValueError` where it does not fit its blocks."""
+    """The policy of a message that has one. Raises `ValueError`, which names the message, where it does not fit its blocks."""
     text = message.metadata.get(POLICY)
     if text is None or message.role == "assistant":
         return None
-    policy = json.loads(text)
-    if not isinstance(policy, list):
-        raise ValueError(f"the retention policy of message {message.id!r} is no list: {text[:40]}")  # noqa: TRY004 - of a value
-    check_policy(message.blocks, policy)
+    try:
+        policy = json.loads(text)
+        if not isinstance(policy, list):
+            raise ValueError(f"a retention policy is a list, not {text[:40]}")  # noqa: TRY004 - of a value
+        check_policy(message.blocks, policy)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"the retention policy of message {message.id!r} can't be used: {error}; annotate it with one that fits"
+        ) from error
     return policy
 
 
@@ -114,8 +120,9 @@ def prune(messages: Sequence[Message]) -> list[Message]:
     """The view after retention: blocks whose time is over are gone, and messages that have none left.
 
     The newest message with a policy has index 0; a block stays while its policy is greater than the index. Emptied
-    messages count too, or the removal of one would make older ones younger. A tool's message becomes a stub instead:
-    its call is not left without a result. Assistant messages are never touched.
+    messages count too, or the removal of one would make older ones younger. A tool's message becomes a stub instead,
+    and so does its result alone where a plugin's blocks outlive it: its call is not left without a result. Assistant
+    messages are never touched. Raises `ValueError` as `policy_of` does.
     """
     if not any(POLICY in message.metadata for message in messages):
         return list(messages)
@@ -130,20 +137,24 @@ def prune(messages: Sequence[Message]) -> list[Message]:
         index += 1
         if len(stays) == len(policy) and policy:
             kept.append(message)
-        elif stays:
+        elif stays and (message.role != "tool" or any(block.kind == "tool_result" for block, _ in stays)):
             left = json.dumps([keep for _, keep in stays])
             pruned = replace(message, blocks=tuple(block for block, _ in stays), metadata={**message.metadata, POLICY: left})
             kept.append(pruned)
         elif message.role == "tool":
-            kept.append(_stub(message))
+            kept.append(_stub(message, [block for block, _ in stays]))
     return kept[::-1]
 
 
-def _stub(message: Message) -> Message:
-    parts = json.dumps([{"kind": "text", "text": _STUB}])
-    blocks = tuple(replace(block, parts=parts, text="") for block in message.blocks if block.kind == "tool_result")
+def _stub(message: Message, others: Sequence[Block]) -> Message:
+    """The message with a result that says nothing, and never weighs more than the one that was there."""
+    results = [block for block in message.blocks if block.kind == "tool_result"]
+    length = sum(len(result_text(block)) for block in results)
+    said = _STUB if length > len(_STUB) else "\u2026" if length else ""
+    parts = json.dumps([{"kind": "text", "text": said}])
+    blocks = tuple(replace(block, parts=parts, text="", opaque=None) for block in results[:1])
     metadata = {name: value for name, value in message.metadata.items() if name != POLICY}
-    return replace(message, blocks=blocks[:1] or (Block("text", text=_STUB, sealed=True),), metadata=metadata)
+    return replace(message, blocks=(*blocks, *others) or (Block("text", text=_STUB, sealed=True),), metadata=metadata)
 
 
 def _is_empty(block: Block) -> bool:

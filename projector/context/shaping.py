@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from projector.context.windows import check_limit
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 class Source:
     """A path and what is known of it: how many prompts went out before each message and in all, what was recorded.
 
-    `used` is what the last response said of its tokens, where a program keeps that.
+    `used` is what the last response said of its tokens, where a program keeps that. Raises `ValueError` for a turn that
+    is no whole number from 0.
     """
 
     path: tuple[Message, ...]
@@ -26,6 +29,9 @@ class Source:
     turns: Mapping[str, int] = field(default_factory=dict)
     choices: tuple[Choice, ...] = ()
     used: Used | None = None
+
+    def __post_init__(self) -> None:
+        check_limit("turn", self.turn, least=0)
 
 
 @dataclass(frozen=True, repr=False)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 from projector.context.expiration import DEFAULT_RULES, Applied, Choices, Rules, apply
 from projector.context.policies import DEFAULTS, Kind, PolicyRegistry
 from projector.context.shaping import Shaped
-from projector.context.similarity import THRESHOLD, drop_irrelevant, replace_duplicates, score_words
+from projector.context.similarity import THRESHOLD, drop_irrelevant, irrelevant, replace_duplicates, score_words
 from projector.context.summaries import SYSTEM_PROMPT, SummaryMaker, plan
 from projector.context.tokens import Tokenizer, content_of, estimate
+from projector.events import ContextExpanded
 from projector.json import InvalidJson, decode
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from projector.context.policies import ExpirationPolicy, Override
     from projector.context.shaping import Source
     from projector.context.similarity import Scorer
-    from projector.events import ContextCompacted
+    from projector.events import Choice, ContextCompacted
     from projector.message import Message
 
 RESULT: Final = "result"
@@ -83,44 +84,58 @@ class Expiration:
             if policy is not None:
                 policies[message.id] = policy
         made = Choices(policies | dict(self.policies), source.turns, frozenset(results))
-        return made.record(source.choices) if source.choices else made
+        return made.record(filter(_is_sound, source.choices)) if source.choices else made
 
 
 @dataclass(frozen=True)
 class Relevance:
-    """Results that score below `threshold` for what was asked last leave the view; of a tool group a stub stays."""
+    """Results that score below `threshold` for what was asked last leave the view; of a tool group a stub stays.
+
+    One that a model has asked for again stays. Raises `ValueError` for a threshold that is no number from 0 to 1.
+    """
 
     threshold: float
     scorer: Scorer = score_words
     tokenizer: Tokenizer = estimate
     name: str = "relevance"
 
+    def __post_init__(self) -> None:
+        irrelevant({}, self.threshold)
+
     async def shape(self, messages: Sequence[Message], source: Source) -> Shaped:
         """The view without them. They are recorded, so that they stay away when the next question is another one."""
         query = next((message.text for message in reversed(messages) if message.role == "user" and message.text), "")
         choices = Expiration().choices(messages, source)
+        open_to_it = _not_asked_for(messages, choices, source.turn)
         view, records = await drop_irrelevant(
-            messages, query, choices, source.turn, threshold=self.threshold, scorer=self.scorer, tokenizer=self.tokenizer
+            open_to_it, query, choices, source.turn, threshold=self.threshold, scorer=self.scorer, tokenizer=self.tokenizer
         )
-        return Shaped(view, _told(records), tuple(records))
+        return Shaped(_together(messages, open_to_it, view), _told(records), tuple(records))
 
 
 @dataclass(frozen=True)
 class NearDuplicates:
-    """A result that a newer one almost repeats becomes a reference to it."""
+    """A result that a newer one almost repeats becomes a reference to it.
+
+    One that a model has asked for again stays. Raises `ValueError` for a threshold that is no number from 0 to 1.
+    """
 
     threshold: float = THRESHOLD
     similarity: Callable[[str, str], float] | None = None
     tokenizer: Tokenizer = estimate
     name: str = "near-duplicates"
 
+    def __post_init__(self) -> None:
+        irrelevant({}, self.threshold)
+
     async def shape(self, messages: Sequence[Message], source: Source) -> Shaped:
         """The view with references. They are recorded: the older one stays away even if the newer one expires."""
         choices = Expiration().choices(messages, source)
+        open_to_it = _not_asked_for(messages, choices, source.turn)
         view, records = replace_duplicates(
-            messages, choices, source.turn, threshold=self.threshold, similarity=self.similarity, tokenizer=self.tokenizer
+            open_to_it, choices, source.turn, threshold=self.threshold, similarity=self.similarity, tokenizer=self.tokenizer
         )
-        return Shaped(view, _told(records), tuple(records))
+        return Shaped(_together(messages, open_to_it, view), _told(records), tuple(records))
 
 
 def summarizer_of(
@@ -143,6 +158,29 @@ def summarizer_of(
 def reasons_of(states: Mapping[str, State]) -> dict[str, str]:
     """Why each message changed."""
     return {message_id: state.why for message_id, state in states.items()}
+
+
+def _not_asked_for(messages: Sequence[Message], choices: Choices, turn: int) -> Sequence[Message]:
+    """What a model has not asked to see in full: the rest is left alone, or its request would be undone at once."""
+    if not choices.is_expanded:
+        return messages
+    return [message for message in messages if not choices.is_whole(message.id, turn)]
+
+
+def _together(messages: Sequence[Message], some: Sequence[Message], shaped: Sequence[Message]) -> Sequence[Message]:
+    """All the messages, with what became of some of them."""
+    if some is messages:
+        return shaped
+    touched, left = {message.id for message in some}, {message.id: message for message in shaped}
+    return [left.get(one.id, one) for one in messages if one.id in left or one.id not in touched]
+
+
+def _is_sound(choice: Choice) -> bool:
+    """Whether a recorded choice can be followed; one with a range that is none, written by hand, is passed over."""
+    if not isinstance(choice, ContextExpanded) or choice.item_range is None:
+        return True
+    start, end = choice.item_range
+    return 0 <= start <= end
 
 
 def _told(records: Sequence[ContextCompacted]) -> dict[str, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from projector.message import Block, Message
 
 if TYPE_CHECKING:
@@ -35,8 +37,8 @@ def answers(message: Message) -> str | None:
 def pair(messages: Sequence[Message]) -> list[Message]:
     """The view with every result right behind its call, what stood between behind them.
 
-    A call that was never answered gets a synthetic result; a result without its call ahead of it, or a second one, is
-    left out. What is paired stays as it is.
+    A call that was never answered gets a synthetic result, with an id of its own where a call's id is used again; a
+    result without its call ahead of it, or a second one, is left out. What is paired stays as it is.
     """
     if _is_paired(messages):
         return list(messages)
@@ -48,6 +50,7 @@ def pair(messages: Sequence[Message]) -> list[Message]:
         if answered in asking:
             results.setdefault((asking[answered], answered), (place, message))
     view: list[Message] = []
+    closed: set[str] = set()
     for place, message in enumerate(messages):
         if message.role == "tool":
             continue
@@ -55,7 +58,11 @@ def pair(messages: Sequence[Message]) -> list[Message]:
         calls = list(dict.fromkeys(calls_of(message)))
         known = [results[place, call] for call in calls if (place, call) in results]
         view += [result for _, result in sorted(known, key=lambda found: found[0])]
-        view += [synthetic_result(message, call) for call in calls if (place, call) not in results]
+        for call in calls:
+            if (place, call) not in results:
+                made = synthetic_result(message, call)
+                view.append(replace(made, id=f"{made.id}:{message.id}") if call in closed else made)
+                closed.add(call)
     return view
 
 

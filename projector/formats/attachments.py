@@ -121,13 +121,19 @@ def _cut_text(text: str, begun: ev.BlockStarted | None, found: list[Attachment])
 def _cut_json(
     given: msgspec.Raw, begun: ev.BlockStarted | None, found: list[Attachment], least: int | None = None
 ) -> msgspec.Raw:
-    """JSON text; a string of it that is all base64 is found by its quotes, for none can stand inside of base64."""
+    """JSON text; a string of it that is all base64 is found by its quotes, for none can stand inside of base64.
+
+    In JSON that is text inside of JSON the quotes have backslashes.
+    """
     text = text_of(given)
     least = _least(begun) if least is None else least
     if text is None or len(text) < least or (begun is not None and begun.kind in _SIGNED):
         return given
 
     def cut(match: re.Match[str]) -> str:
+        is_text = bool(match[4]) or text[max(0, match.start() - 12) : match.start()].rstrip().endswith('"text":')
+        if is_text and len(match[3]) < _INLINE_BYTES:  # a digest, a word: what somebody reads
+            return match[0]
         told = None if begun is None else begun.media_type
         near: Any = (
             None
@@ -136,9 +142,9 @@ def _cut_json(
             or _TOLD.search(text, match.end(), match.end() + 200)
         )
         said = _take(match, told or (near[1] if near else None), found)
-        return match[0] if said is None else f'"{said}"'
+        return match[0] if said is None else f'"{said}{match[4]}"'
 
-    cleared = re.sub(f'"{_BASE64 % least}"', cut, text)
+    cleared = re.sub(rf'"{_BASE64 % least}(\\*)"', cut, text)
     return given if cleared == text else raw(cleared)
 
 

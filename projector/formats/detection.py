@@ -57,16 +57,21 @@ def detect(first: JsonText, others: Iterable[JsonText] = (), *, place: str = "th
 
 def _by_messages(fields: Fields, others: Iterable[JsonText]) -> Detected | None:
     """A list of messages, or an object that has one: by the first of them that only one format writes so."""
-    if "messages" in fields:
-        said = [Fields(text, place) for text, place in fields.items("messages") if _is_object(text)]
-    else:
-        said = [fields, *(Fields(text, "a value") for text in others if _is_object(text))]
+    values = [fields, *(Fields(text, "a value") for text in others if _is_object(text))]
+    said = [message for value in values for message in _messages(value)]
     for message in said:
         for name, is_so in _MESSAGES:
             if is_so(message, _type(message)):
                 return Detected("history", name)
     is_list = any(message.has("role") and (message.has("content") or message.has("tool_calls")) for message in said)
     return Detected("history", "anthropic" if "system" in fields else "chat") if is_list else None
+
+
+def _messages(value: Fields) -> list[Fields]:
+    """Those that it holds, or itself."""
+    if "messages" not in value:
+        return [value]
+    return [Fields(text, place) for text, place in value.items("messages") if _is_object(text)]
 
 
 def _has(*names: str) -> Callable[[Fields, str], bool]:

@@ -1,0 +1,131 @@
+"""`export --format tailfold-messages`: a conversation without its log, that comes back the same, once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+
+from ledger import open_ledger
+from ledger.intake import Recorded, take_in
+from ledger.transcripts import read_lines, write_lines
+from projector.formats import FormatError
+from tests import random_talks
+from tests.test_commands import Shell
+from tests.test_context_results import FIRST, expiring, look
+from tests.test_ledger_commands import fill
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ledger import Ledger
+
+IMAGE = bytes(range(256)) * 40
+
+
+async def talk(ledger: Ledger) -> None:
+    """Branches, a failed run, a tool's result, media, a choice, a selection, notes, and a log that is gone."""
+    await ledger.describe("c", title="A talk", labels=["work"], metadata={"odd": {"a": [1, "\ud83d"]}})
+    await look(ledger, "t1")
+    fork_at = (await ledger.transcript("c"))[-1].id
+    async with ledger.run("c", run_id="left", model="m", provider="p") as run:
+        await run.message("user", "left\0 or \ud83d right")
+        await run.step()
+        await run.text("left it is")
+    run = await ledger.fork("c", fork_at, run_id="failing")
+    await run.message("user", "this fails")
+    await run.text("half")
+    await run.finish("failed", error="no")
+    async with await ledger.fork("c", fork_at, run_id="right") as run:
+        await run.message("user", "right")
+    await ledger.select("c", "left.2")
+    await ledger.annotate("c", "left.1", {"rating": 5})
+    await ledger.add_media("c", IMAGE, "image/png")
+    context = await ledger.context("c", pipeline=expiring(FIRST), turn=9)
+    await ledger.expand(context, context.messages[2].id)
+    await ledger.describe("c", archived=True)
+    await ledger.compact("c")
+
+
+async def lines_of(ledger: Ledger, conversation: str = "c") -> list[str]:
+    return [line async for line in write_lines(ledger, conversation)]
+
+
+@pytest.mark.anyio
+async def test_what_is_written_comes_back_the_same_and_once() -> None:
+    async with open_ledger("memory:") as ledger, open_ledger("memory:") as other:
+        await talk(ledger)
+        written = await lines_of(ledger)
+        [kept] = read_lines("\n".join(written))
+        first = await take_in(other, "c", Recorded(kept=kept))
+        assert await lines_of(other) == written
+        theirs = {message.id: message.blocks for message in await other.transcript("c", branch="all")}
+        assert theirs == {message.id: message.blocks for message in await ledger.transcript("c", branch="all")}
+        assert [m.id for m in await other.transcript("c")] == [m.id for m in await ledger.transcript("c")]
+        ours = {run.run_id: (run.outcome, run.error, len(run.prompts)) async for run in ledger.runs("c")}
+        assert {run.run_id: (run.outcome, run.error, len(run.prompts)) async for run in other.runs("c")} == ours
+        again = await take_in(other, "c", Recorded(kept=kept))
+        assert (again.events, again.head) == (0, first.head)
+        assert (await other.context("c", turn=9)).view.view_id == (await ledger.context("c", turn=9)).view.view_id
+        assert not [finding async for finding in other.reconcile()]
+
+
+@settings(max_examples=25, deadline=None)
+@given(random_talks.conversations)
+def test_random_conversations_come_back_the_same(steps: list[random_talks.Step]) -> None:
+    async def check() -> None:
+        async with open_ledger("memory:") as ledger, open_ledger("memory:") as other:
+            talk = random_talks.Talk(ledger, "c")
+            await ledger.describe("c", title="A talk")
+            for step in steps:
+                await step.take(talk)
+            written = await lines_of(ledger)
+            [kept] = read_lines("\n".join(written))
+            await take_in(other, "c", Recorded(kept=kept))
+            assert await lines_of(other) == written
+
+    asyncio.run(check())
+
+
+def test_the_commands_write_and_read_it(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    (tmp_path / "other").mkdir()
+    other = Shell(tmp_path / "other")
+    fill(shell, talk)
+    written = shell.run("export", "c", "--format", "tailfold-messages")
+    (tmp_path / "c.jsonl").write_text(written)
+    other.run("import", str(tmp_path / "c.jsonl"))
+    assert other.run("export", "--all", "--format", "tailfold-messages") == written
+    assert "0 events of 0 runs added" in other.run("import", str(tmp_path / "c.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('{"tailfold_messages":2,"conversation":"c"}', "line 1: its version is 2, this one knows 1: upgrade"),
+        ('{"run":{}}', "line 1: a header was expected first"),
+        ('{"tailfold_messages":1,"conversation":"c"}\n{"message":{}}', "line 2: a run was expected before"),
+        ('{"tailfold_messages":1,"conversation":"c"}\n{"leaf":5}', 'line 2: "leaf" should be text'),
+        ('{"tailfold_messages":1,"conversation":"c"}\n{"x":5}', "line 2: a run, a message, media"),
+        ('{"tailfold_messages":1,"conversation":"c"}\n{"media":"a","data_base64":"AA=="}', "line 2: the bytes are not"),
+        ('{"tailfold_messages":1,"conversation":"c"}\n{"choice":"run.started","body":{}}', "is nothing that is chosen"),
+        ('{"tailfold_messages":1}', '"conversation" should be text'),
+        ("", "the file is empty"),
+    ],
+)
+def test_a_line_that_is_wrong_is_named(line: str, why: str) -> None:
+    with pytest.raises(FormatError, match=re.escape(why)):
+        list(read_lines(line))
+
+
+@pytest.mark.anyio
+async def test_a_line_is_ascii_free_json_and_ids_are_kept() -> None:
+    async with open_ledger("memory:") as ledger:
+        await talk(ledger)
+        records = [json.loads(line) for line in await lines_of(ledger)]
+        ids = [record["message"]["id"] for record in records if "message" in record]
+        assert sorted(ids) == sorted(message.id for message in await ledger.transcript("c", branch="all"))
