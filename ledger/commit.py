@@ -41,6 +41,8 @@ INSERT INTO messages (conversation, id, run, parent, seq, on_path, started, is_c
 _MARKS: Final = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _ROWS: Final = 90
 """Rows of a statement, whose parameters every SQLite takes (999)."""
+_GROW: Final = """
+UPDATE conversations SET runs = runs + ?2, messages = messages + ?3, active_at = max(active_at, ?4) WHERE id = ?1"""
 _BE_ACTIVE: Final = "UPDATE conversations SET active_at = max(active_at, ?2) WHERE id = ?1"
 _USE: Final = """
 INSERT INTO uses SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM uses WHERE conversation = ?1 AND media = ?2)"""
@@ -75,8 +77,7 @@ async def begin(sql: Sql, key: int, conversation: str, run: RunDraft) -> None:
     """Lists a run as open, unless its id was used before."""
     info = RunInfo.of(conversation, run, None, 0)
     if await sql(_PUT_RUN, (key, run.run_id, run.seq, info.status, encode(info))):
-        await sql("UPDATE conversations SET runs = runs + 1 WHERE id = ?", (key,))
-        await sql(_BE_ACTIVE, (key, run.started_at))
+        await sql(_GROW, (key, 1, 0, run.started_at))
 
 
 async def commit(sql: Sql, key: int, conversation: str, ended: Ended) -> None:
@@ -102,8 +103,8 @@ async def commit(sql: Sql, key: int, conversation: str, ended: Ended) -> None:
     for first_row in range(0, len(rows), _ROWS):  # each statement is a trip to the writer's thread
         some = rows[first_row : first_row + _ROWS]
         await sql(_PUT_MESSAGES + ", ".join([_MARKS] * len(some)), tuple(itertools.chain.from_iterable(some)))
-    await sql("UPDATE conversations SET messages = messages + ? WHERE id = ?", (len(settled.path), key))
-    await sql(_BE_ACTIVE, (key, max((message.created_at for message in settled.path), default=run.started_at)))
+    newest = max((message.created_at for message in settled.path), default=run.started_at)
+    await sql(_GROW, (key, 0, len(settled.path), newest))
     if first is not None:
         await join(sql, key, settled.path[0].parent_id, first, run.seq, is_committed=is_committed)
 
