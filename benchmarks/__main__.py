@@ -38,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", choices=list(WORKLOADS), metavar="NAME", help=f"of {', '.join(WORKLOADS)}")
     parser.add_argument("--loop", choices=("uvloop", "asyncio"), help="only this event loop; else uvloop, appends on both")
     parser.add_argument("--folder", type=Path, help="where the databases are made, and removed: a real disk")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="recorded sessions for context, a folder a source")
     options = parser.parse_args(arguments)
     try:
         check(options)
@@ -49,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def check(options: argparse.Namespace) -> None:
     """Raises `ValueError` for options that can't be carried out, before anything is measured."""
     from benchmarks.machine import IN_MEMORY, file_system  # noqa: PLC0415 - as above
+    from benchmarks.workloads.sessions import SOURCES, sources_in  # noqa: PLC0415
 
     if options.folder is None:
         options.folder = Path(tempfile.gettempdir())
@@ -58,6 +60,8 @@ def check(options: argparse.Namespace) -> None:
         raise ValueError(f"--folder {options.folder} is no folder: make it first")
     if file_system(options.folder) in IN_MEMORY:
         raise ValueError(f"--folder {options.folder} lies in memory, where a sync costs nothing: name one on a disk")
+    if options.data is not None and not sources_in(options.data):
+        raise ValueError(f"--data {options.data} holds no folder {' or '.join(SOURCES)}: name the one they lie in")
     if options.json is not None and not options.json.absolute().parent.is_dir():
         raise ValueError(f"--json {options.json}: its folder does not exist: make it first")
     if options.plot is not None and importlib.util.find_spec("matplotlib") is None:
@@ -88,7 +92,7 @@ def run(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="tailfold-benchmarks-", dir=options.folder) as folder:
         for name in chosen:
             began = time.monotonic()
-            figures += WORKLOADS[name].measure(Bench(Path(folder), loops), sizes[name])
+            figures += WORKLOADS[name].measure(Bench(Path(folder), loops, options.data), sizes[name])
             progress.print(f"{name}: {time.monotonic() - began:.0f} s")
     settings = {"loops": loops, "durability": "full", "smoke": options.smoke} | {
         name: size._asdict() for name, size in sizes.items()
@@ -96,7 +100,7 @@ def run(options: argparse.Namespace) -> None:
     date = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     found = machine.describe(options.folder)
     record = report.Record(date, machine.commit(), found, settings, figures, judge(figures))
-    console.print(report.figures_table(figures), report.targets_table(record.targets))
+    console.print(*report.tables(record))
     if options.smoke:
         console.print("Smoke sizes: none of this is a figure to quote.")
     if options.json is not None or not options.smoke:

@@ -40,10 +40,11 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 class Bench(NamedTuple):
-    """What every workload is given."""
+    """What every workload is given. `data` is a folder of recorded sessions, if there is one."""
 
     folder: Path
     loops: tuple[str, ...]
+    data: Path | None = None
 
     def run(self, main: Coroutine[object, object, T], *, loop: str | None = None) -> T:
         """Runs a coroutine in a fresh event loop, of the first kind if none is named."""

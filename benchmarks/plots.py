@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.peers import BY_STEP, PEERS
-from benchmarks.report import number
+from benchmarks.report import by_source, number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -158,6 +158,32 @@ def _disk(axes: Any, figures: dict[str, Figure]) -> bool:
     return True
 
 
+def _context(axes: Any, figures: dict[str, Figure]) -> bool:
+    sources = by_source(figures.values())
+    if not sources:
+        return False
+    height = 0.8 / len(sources)
+    colours = (_OURS, _LIGHT, _OTHER)
+    for at, (source, found) in enumerate(sources.items()):
+        places = [-place - at * height for place in range(len(found))]
+        tokens = found[0].beside["path_tokens"] / 1e6
+        label = f"{source}: {found[0].beside['turns']:,.0f} turns, {tokens:.3g} M tokens"
+        axes.barh(places, [100 * figure.value for figure in found], height * 0.9, color=colours[at], label=label)
+        for place, figure in zip(places, found, strict=True):
+            left = (100 * figure.value, place)
+            axes.annotate(f"{figure.value:.1%}", left, (4, 0), textcoords="offset points", va="center", fontsize=8)
+    stages = [figure.what for figure in next(iter(sources.values()))]
+    middle = height * (len(sources) - 1) / 2
+    axes.set_yticks([-place - middle for place in range(len(stages))], stages, fontsize=8)
+    axes.axvline(100, color=_LINE, linewidth=1)
+    axes.set_xlim(0, 112)
+    axes.set_xlabel("tokens sent over all turns, % of those of the paths (red line)")
+    axes.set_title("What each stage leaves of recorded sessions", loc="left")
+    axes.set_ylim(-len(stages) + 0.3, 1.2)  # room for the legend
+    axes.legend(frameon=False, loc="upper left", ncols=len(sources), fontsize=8)
+    return True
+
+
 def _turns(figure: Figure) -> str:
     return f"{figure.beside['turns']:,.0f} turns"
 
@@ -181,4 +207,5 @@ _PICTURES: Final[dict[str, Callable[[Any, dict[str, Figure]], bool]]] = {
     "replay": _replay,
     "flat": _flat,
     "disk": _disk,
+    "context": _context,
 }

@@ -49,6 +49,9 @@ TARGETS: Final = (
     Target("append p99 while 1 M events are swept, of idle", "sweep.p99", "at most", 5),
     Target("peak memory of a replay of 1 M, of 10 k", "memory.replay", "at most", 1.1),
     Target("bytes written, of text, default flush", "agent.bytes", "at most", 200),
+    Target("view of 10,000 messages, no stage, of one JSON encoding", "context.many.view.nothing", "at most", 3),
+    Target("view of 10,000 messages, all stages, of one JSON encoding", "context.many.view.all", "at most", 3),
+    Target("context of 10,000 messages from a file, of one JSON encoding", "context.many.ledger.nothing", "at most", 3),
 )
 
 

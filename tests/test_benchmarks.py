@@ -290,7 +290,7 @@ async def test_a_session_that_is_made_up_has_whole_tool_groups_and_says_things_t
     assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant"] * 8
     assert all(one is other for one, other in zip(pair(messages), messages, strict=True))
     assert messages[2].blocks[0].parts == messages[-2].blocks[0].parts != messages[6].blocks[0].parts
-    counted = await context._tokens(messages, context.COUNTED["nothing"])
+    counted = await context._tokens(messages, context.COUNTED["nothing but pairing"])
     assert (
         counted[0]
         == counted[1]

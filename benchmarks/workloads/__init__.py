@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from benchmarks.workloads import agent, appends, branches, crash, long, memory, processes, reconnect, replay, sweep, tail
+from benchmarks.workloads import (
+    agent,
+    appends,
+    branches,
+    context,
+    crash,
+    formats,
+    long,
+    memory,
+    processes,
+    reconnect,
+    replay,
+    sweep,
+    tail,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,5 +36,5 @@ class Workload(NamedTuple):
 
 WORKLOADS: Final[dict[str, Workload]] = {
     module.__name__.rpartition(".")[2]: Workload(module.measure, module.FULL, module.SMOKE)
-    for module in (agent, appends, replay, tail, branches, long, crash, reconnect, sweep, processes, memory)
+    for module in (agent, appends, replay, tail, branches, context, long, crash, reconnect, sweep, processes, memory, formats)
 }

@@ -150,7 +150,11 @@ def apply(
     start = protected(path, choices) if rules.protect_prefix else 0
     states: dict[str, State] = {}
     view: list[Message] = []
+    touched = choices.policies.keys() | choices.compacted.keys() | choices.is_expanded
     for place, message in enumerate(path):
+        if message.id not in touched:
+            view.append(message)
+            continue
         decided = None if place < start or isinstance(message, Shortened) else decide(message, turn, choices)
         new = message if decided is None else change(message, decided)
         if new is not None:

@@ -13,7 +13,7 @@ from functools import cached_property
 from operator import is_not
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from projector.context.budget import Budget, Compaction, apply_summaries, summarize
+from projector.context.budget import Budget, Compaction, apply_summaries, old_part, summarize
 from projector.context.chain import ChainSession, Failure, run_chain
 from projector.context.delta import fingerprint_of
 from projector.context.report import Change, compare
@@ -173,22 +173,33 @@ class _Making:
         self._choices = shaped.choices or self._choices
 
     async def summarize(self, summaries: Summaries) -> None:
-        """What was recorded first; where the view is still too long, its old part once more."""
+        """What was recorded; where the view is still too long and more has become old, its old part once more."""
         path, before = self._source.path, self.view
         recorded = [compaction_of(choice) for choice in self._source.choices if is_summary(choice)]
         view, used = apply_summaries(before, recorded, path, pinned=summaries.pinned)
-        if used is not None:
+        made = await self._make_summary(summaries, recorded, view, used)
+        if made is not None:
+            again, _ = apply_summaries(before, [compaction_of(made)], path, pinned=summaries.pinned)
+            self.take(SUMMARY, Shaped(again, records=(made,)), f"a summary stands for it: {made.reason}")
+        elif used is not None:
             self.take(SUMMARY, Shaped(view), "a summary stands for it")
-        tokenizer = self._pipeline.tokenizer
-        real = self._source.used
+
+    async def _make_summary(
+        self, summaries: Summaries, recorded: Sequence[Compaction], view: Sequence[Message], used: Compaction | None
+    ) -> ContextCompacted | None:
+        """A summary of what `used` does not stand for yet, where the view with it is too long."""
+        tokenizer, real = self._pipeline.tokenizer, self._source.used
         if summaries.summarizer is None:
-            return
-        reason = summaries.budget.reason(tokens_of(self.view, tokenizer) if real is None else real.tokens)
+            return None
+        reason = summaries.budget.reason(tokens_of(view, tokenizer) if real is None else real.tokens)
         if reason is None:
-            return
+            return None
+        old = old_part(self.view, keep=summaries.keep, pinned=summaries.pinned)
+        if used is not None and set(used.covers).issuperset(ids_of(old)):
+            return None
         asking = _Asking(summaries.summarizer, self._pipeline.time_limit)
         made = await summarize(
-            before,
+            self.view,
             asking,
             keep=summaries.keep,
             pinned=summaries.pinned,
@@ -198,19 +209,9 @@ class _Making:
         )
         if made is None:
             self._failures += [] if asking.why is None else [Failure(SUMMARY, asking.why)]
-            return
-        again, _ = apply_summaries(before, [made], path)
-        record = ContextCompacted(
-            self._source.turn,
-            list(made.covers),
-            made.summary,
-            SUMMARY,
-            made.tokens_before,
-            made.tokens_after,
-            reason,
-            made.role,
-        )
-        self.take(SUMMARY, Shaped(again, records=(record,)), f"a summary stands for it: {reason}")
+            return None
+        covers, before, after = list(made.covers), made.tokens_before, made.tokens_after
+        return ContextCompacted(self._source.turn, covers, made.summary, SUMMARY, before, after, reason, made.role)
 
     async def run_chain(self) -> None:
         self.pair()

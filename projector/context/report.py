@@ -62,8 +62,12 @@ def compare(
     return changes
 
 
-def _blocks(stage: str, old: Message, new: Message, why: str, tokenizer: Tokenizer) -> Iterator[Change]:
+def _blocks(stage: str, old: Message, new: Message, why: str, tokenizer: Tokenizer) -> list[Change]:
     """The blocks that differ. Blocks are told apart by their number, where each has its own, else by their place."""
+    if len(old.blocks) == len(new.blocks) == 1 and old.blocks[0].number == new.blocks[0].number:  # the usual case
+        saved = weight_of(old, tokenizer) - weight_of(new, tokenizer)
+        return [Change(stage, new.id, old.blocks[0].number, "shortened" if saved > 0 else "changed", why, saved)]
+    changes = []
     numbered = all(len({block.number for block in message.blocks}) == len(message.blocks) for message in (old, new))
     before = {block.number if numbered else place: block for place, block in enumerate(old.blocks)}
     after = {block.number if numbered else place: block for place, block in enumerate(new.blocks)}
@@ -73,7 +77,8 @@ def _blocks(stage: str, old: Message, new: Message, why: str, tokenizer: Tokeniz
             continue
         saved = _weight(one, old, tokenizer) - _weight(other, old, tokenizer)
         what: What = "left_out" if other is None else "added" if one is None else "shortened" if saved > 0 else "changed"
-        yield Change(stage, new.id, place, what, why, saved)
+        changes.append(Change(stage, new.id, place, what, why, saved))
+    return changes
 
 
 def _weight(block: Block | None, message: Message, tokenizer: Tokenizer) -> int:

@@ -27,7 +27,7 @@ _STUB: Final = "[result no longer retained]"
 class AdditionalContent(msgspec.Struct, frozen=True):
     """What a plugin adds to a message: to what is shown now, to what is kept (True: for good, n: for n messages).
 
-    Raises `ValueError` for a negative number.
+    Raises `ValueError` for a negative number, and for what is none.
     """
 
     display_on_current_message: bool
@@ -35,7 +35,7 @@ class AdditionalContent(msgspec.Struct, frozen=True):
     content: tuple[Block, ...]
 
     def __post_init__(self) -> None:
-        if self.save_to_chat_history < 0:
+        if type(self.save_to_chat_history) not in (bool, int) or self.save_to_chat_history < 0:
             raise ValueError(f"save_to_chat_history must be True, False or 0 and more, not {self.save_to_chat_history}")
 
     @property
@@ -102,7 +102,7 @@ def check_policy(blocks: Sequence[object], policy: Sequence[int | None]) -> None
 def policy_of(message: Message) -> Policy | None:
     """The policy of a message that has one. Raises `ValueError`, which names the message, where it does not fit its blocks."""
     text = message.metadata.get(POLICY)
-    if text is None or message.role == "assistant":
+    if text is None or text == "null" or message.role == "assistant":  # null: it was taken away
         return None
     try:
         policy = json.loads(text)

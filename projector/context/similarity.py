@@ -90,9 +90,11 @@ def find_duplicates(
     replaced: dict[str, str] = {}
     for place in reversed(range(len(results))):
         name, text = results[place]
-        near = kept if candidates is None else candidates.near(place)
-        alike = similarity or _alike
-        match = next((newer for at, newer in near if alike(text, results[at][1]) >= threshold), None)
+        if candidates is not None:
+            match = candidates.match(place)
+        else:
+            alike = similarity or _alike
+            match = next((newer for at, newer in kept if alike(text, results[at][1]) >= threshold), None)
         if match is not None:
             replaced[name] = match
             continue
@@ -134,18 +136,28 @@ class _Candidates:
 
     def __init__(self, results: Sequence[tuple[str, str]], threshold: float) -> None:
         self._results = results
-        sets = [words_of(text) for _, text in results]
-        rarity = Counter(word for words in sets for word in words)
-        self._prefixes = [_prefix(words, rarity, threshold) for words in sets]
+        self._threshold = threshold
+        self._sets = [words_of(text) for _, text in results]
+        rarity = Counter(word for words in self._sets for word in words)
+        self._prefixes = [_prefix(words, rarity, threshold) for words in self._sets]
         self._known: defaultdict[str, list[int]] = defaultdict(list)
 
     def add(self, place: int) -> None:
         for word in self._prefixes[place]:
             self._known[word].append(place)
 
-    def near(self, place: int) -> list[tuple[int, str]]:
+    def match(self, place: int) -> str | None:
+        """The first of those that were added that is similar enough."""
+        own = self._sets[place]
+        least, most = self._threshold * len(own), len(own) / self._threshold
         found = {at for word in self._prefixes[place] for at in self._known[word]}
-        return [(at, self._results[at][0]) for at in sorted(found, reverse=True)]
+        for at in sorted(found, reverse=True):
+            other = self._sets[at]
+            if least <= len(other) <= most:  # a set of another size can't be similar enough
+                shared = len(own & other)
+                if shared >= self._threshold * (len(own) + len(other) - shared):
+                    return self._results[at][0]
+        return None
 
 
 def _prefix(words: Iterable[str], rarity: Mapping[str, int], threshold: float) -> list[str]:

@@ -69,13 +69,17 @@ class Expiration:
         policies: dict[str, ExpirationPolicy] = {}
         names: dict[str, str] = {}
         has_policies = bool(self.registry.actions) or self.override is not None
+        of_tools: dict[str, ExpirationPolicy | None] = {}
         for message in messages:
             policy: ExpirationPolicy | None = None
             if message.role == "assistant" and has_policies:
                 names |= {block.tool_call_id: block.name or "" for block in message.blocks if block.tool_call_id is not None}
             elif message.role == "tool" and has_policies:
                 called = next((block.tool_call_id for block in message.blocks if block.kind == "tool_result"), None)
-                policy = self.registry.policy_for(names.get(called or "", ""), self.override)
+                name = names.get(called or "", "")
+                if name not in of_tools:
+                    of_tools[name] = self.registry.policy_for(name, self.override)
+                policy = of_tools[name]
             if RESULT in message.metadata and message.role != "tool":
                 kind = _kind(message)
                 if kind is not None:
