@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ledger.errors import NoSend, UnknownConversation, UnknownRun
-from ledger.provider_sessions import SendOvertaken, session_of, to_body
+from ledger.errors import NoSend, SendOvertaken, UnknownConversation, UnknownRun
+from ledger.provider_sessions import session_of, to_body
 from ledger.reading import Reader
 from ledger.run import Run
 from projector import settle
@@ -147,6 +147,8 @@ class Contexts(Reader):
         expanded = expand(view.source.path, applied, found, item_range=request.item_range, reason=request.reason)
         if isinstance(expanded, ContextExpanded):
             await self._record(context.conversation, context.life, lambda _: [expanded])
+        elif expanded.label == "not compacted" and all(message.id != found for message in view.messages):
+            return Refusal("left out")
         return expanded
 
     async def recover_overflow(self, context: Context, limit_tokens: int, *, tokenizer: Tokenizer = estimate) -> Recovery:
@@ -282,7 +284,7 @@ class Contexts(Reader):
             path += settle(draft, None).path
             drafts[run] = draft.prompts
         own = dict.fromkeys(message.run_id for message in path) | dict.fromkeys(drafts)
-        prompts = await self.tables.prompts(conversation, own.keys()) | drafts
+        prompts = await self.tables.prompts(conversation, path) | drafts
         before = dict(zip(own, accumulate((len(prompts.get(name, ())) for name in own), initial=0), strict=False))
         turns = {
             message.id: before[message.run_id] + bisect_left(prompts.get(message.run_id, ()), message.seq) for message in path

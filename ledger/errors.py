@@ -136,3 +136,14 @@ class NoSend(LedgerError):
             "call begin_send before it goes out"
         )
         self.conversation, self.provider = conversation, provider
+
+
+class SendOvertaken(LedgerError):
+    """A delta does not fit any more: another send of this provider has begun or arrived since it was planned."""
+
+    def __init__(self, conversation: str, provider: str) -> None:
+        super().__init__(
+            f"what provider {provider!r} holds of conversation {conversation!r} has changed since this context was made: "
+            "make the context again"
+        )
+        self.conversation, self.provider = conversation, provider

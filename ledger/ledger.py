@@ -26,6 +26,7 @@ from ledger.run import Run
 from projector import compact, load, open_runs
 from projector import events as ev
 from projector.compaction import keep
+from projector.context.retention import POLICY
 from projector.events import validate
 from projector.formats import STREAMS
 from projector.json import dump, encode, raw
@@ -161,11 +162,14 @@ class Ledger(Contexts):
     async def redact(
         self, conversation: str, message_id: str, blocks: Sequence[Block] = (), *, reason: str | None = None
     ) -> None:
-        """Replaces the blocks of a message; its place stays. Raises `UnknownMessage`.
+        """Replaces the blocks of a message; its place stays, a retention policy of its blocks goes. Raises `UnknownMessage`.
 
         That is no `erase`: the log keeps what was said until it is compacted.
         """
         await self._require_message(conversation, message_id, is_open_enough=True)
+        message = await self.tables.message(conversation, message_id)
+        if message is not None and POLICY in message.metadata:
+            await self.annotate(conversation, message_id, {POLICY: None})
         await self._note(conversation, ev.MessageRedacted(message_id, raw(encode(list(blocks)).decode()), reason))
 
     async def describe(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from ledger.errors import LedgerError
 from projector.context.delta import ProviderSession
 from projector.events import ProviderSessionChanged
 
@@ -15,17 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from projector.events import Choice
-
-
-class SendOvertaken(LedgerError):
-    """A delta does not fit any more: another send of this provider has begun or arrived since it was planned."""
-
-    def __init__(self, conversation: str, provider: str) -> None:
-        super().__init__(
-            f"what provider {provider!r} holds of conversation {conversation!r} has changed since this context was made: "
-            "make the context again"
-        )
-        self.conversation, self.provider = conversation, provider
 
 
 def session_of(choices: Iterable[Choice], provider: str) -> ProviderSession | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -235,17 +236,26 @@ class LedgerTables:
             ORDER BY media"""  # noqa: S608 - a constant
         return [row[0] for row in await self.database.read(text, (conversation,))]
 
-    async def prompts(self, conversation: str, run_ids: Collection[str]) -> dict[str, tuple[int, ...]]:
-        """The seqs at which the steps of these runs began, of runs that the ledger has."""
+    async def prompts(self, conversation: str, path: Sequence[Message]) -> dict[str, tuple[int, ...]]:
+        """The seqs at which steps of the runs on a path began, by run.
+
+        Of a run that the path leaves in the middle only those that led to what is on it.
+        """
+        last: dict[str, int] = {}
+        counts: Counter[str] = Counter()
+        for message in path:
+            last[message.run_id] = message.seq
+            counts[message.run_id] += 1
         found: dict[str, tuple[int, ...]] = {}
-        wanted = list(run_ids)
+        wanted = list(last)
         for first in range(0, len(wanted), _PAGE_ROWS):
             some = wanted[first : first + _PAGE_ROWS]
             marks = ",".join("?" * len(some))
             text = f"SELECT id, body FROM runs WHERE conversation = {_KEY} AND id IN ({marks})"  # noqa: S608 - marks only
             for run_id, body in await self.database.read(text, (conversation, *some)):
                 run: RunInfo = decode(body, RunInfo)
-                found[run_id] = run.prompts
+                is_whole = counts[run_id] >= run.messages
+                found[run_id] = tuple(seq for seq in run.prompts if is_whole or seq < last[run_id])
         return found
 
     async def choices(self, conversation: str) -> list[tuple[int, Choice]]:

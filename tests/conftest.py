@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 
 from tests.backends import BACKENDS, Backend, Store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _own_logs() -> None:
+    """What one test does to the logs of the program is not there in the next."""
+    structlog.reset_defaults()
 
 
 @pytest.fixture

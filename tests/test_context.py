@@ -99,6 +99,10 @@ async def test_prompts_of_another_branch_do_not_age_anything(ledger: Ledger) -> 
     async with await ledger.fork("c", path[-1].id) as run:
         await run.message("user", "or")
     assert (await ledger.context("c")).view.source.turn == 1
+    async with await ledger.fork("c", path[0].id) as run:  # in the middle of a run, ahead of its prompt
+        await run.message("user", "why?")
+    context = await ledger.context("c")
+    assert (texts(context.messages), context.view.source.turn) == (["one", "why?"], 0)
 
 
 async def test_a_window_is_told_message_by_message(ledger: Ledger) -> None:

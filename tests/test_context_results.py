@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger import open_ledger
+from projector.context.chain import ChainSession
 from projector.context.expansion import Refusal, Request, read_request
 from projector.context.expiration import Rules
 from projector.context.lifecycle import Lifecycle
 from projector.context.pipeline import Pipeline
+from projector.context.plugins import DEFAULT, Bundled, keep_window
 from projector.context.policies import Action, ExpirationPolicy, Override, PolicyRegistry
 from projector.context.stages import Expiration, NearDuplicates, Relevance, summarizer_of
 from projector.context.summaries import SummaryMaker
@@ -97,6 +99,12 @@ async def test_what_has_expired_can_be_asked_for_by_its_place_in_that_very_view(
     refused = await ledger.expand(context, "nobody")
     assert isinstance(refused, Refusal)
     assert refused.reason
+
+
+async def test_what_a_window_left_out_can_not_be_expanded_and_that_is_said(ledger: Ledger) -> None:
+    result = await look(ledger, "t1")
+    window = Pipeline(chain=(Bundled(DEFAULT, keep_window),), session=ChainSession(max_ctx=1))
+    assert await ledger.expand(await ledger.context("c", pipeline=window), result) == Refusal("left out")
 
 
 async def test_a_part_of_it_can_be_asked_for(ledger: Ledger) -> None:

@@ -124,6 +124,7 @@ def _record(made: Context, reason: str | None) -> dict[str, Any]:
         "reason": reason,
         "messages": [present(message) for message in made.messages],
         "changes": [msgspec.to_builtins(change) for change in made.view.changes],
+        "failures": [msgspec.to_builtins(failure) for failure in made.view.failures],
     }
 
 
@@ -140,6 +141,8 @@ def _print(made: Context, reason: str | None, *, is_explained: bool) -> None:
     console.print(make_table(title, ("#", "role", "tokens", "text"), rows))
     if reason is not None:
         console.print(f"it is too long: {reason}", markup=False)
+    for failure in view.failures:
+        console.print(f"{failure.plugin} was passed over: {failure.why}", markup=False, soft_wrap=True)
     if is_explained:
         changes = [
             (change.stage, change.message_id if change.block is None else f"{change.message_id} [{change.block}]",

@@ -19,11 +19,19 @@ if TYPE_CHECKING:
     from projector.message import Message
 
 Label = Literal[
-    "unknown id", "not compacted", "original not preserved", "already expanded", "stale view", "no such index", "bad range"
+    "unknown id",
+    "not compacted",
+    "left out",
+    "original not preserved",
+    "already expanded",
+    "stale view",
+    "no such index",
+    "bad range",
 ]
 REASONS: Final[dict[Label, str]] = {
     "unknown id": "There is no message of that id in this conversation. Look the id up in the current view.",
     "not compacted": "That message is shown in full already: nothing of it was left out.",
+    "left out": "That message stands outside of what is shown now: a window, or a summary, stands for it.",
     "original not preserved": "The full text of that message was not kept, so it can't be shown again.",
     "already expanded": "That message was expanded before and is shown in full: read it where it stands.",
     "stale view": "The index is of a view that has changed since. Take the index from the current view.",

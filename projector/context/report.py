@@ -42,6 +42,10 @@ def compare(
     """How the view after a stage differs from the one before. `reasons` say more of single messages than `why` does."""
     if before is after:
         return []
+    if len(before) == len(after):  # the usual case: single messages are changed where they stand
+        pairs = [(old, new) for old, new in zip(before, after, strict=True) if old is not new]
+        if all(old.id == new.id for old, new in pairs):
+            return [one for old, new in pairs for one in _changed(stage, old, new, reasons.get(new.id, why), tokenizer)]
     left = {message.id for message in after}
     known = {message.id: message for message in before if message.id in left}
     changes = [
@@ -54,12 +58,17 @@ def compare(
         if old is None:
             told = reasons.get(message.id, why)
             changes.append(Change(stage, message.id, None, "added", told, -weight_of(message, tokenizer)))
-        elif old is not message and old.blocks != message.blocks:
-            changes += _blocks(stage, old, message, reasons.get(message.id, why), tokenizer)
-        elif old is not message and (old.role, old.name) != (message.role, message.name):
-            changes.append(Change(stage, message.id, None, "changed", reasons.get(message.id, why), 0))
+        elif old is not message:
+            changes += _changed(stage, old, message, reasons.get(message.id, why), tokenizer)
     changes += _moved(stage, list(known), [message.id for message in after if message.id in known], why)
     return changes
+
+
+def _changed(stage: str, old: Message, new: Message, why: str, tokenizer: Tokenizer) -> list[Change]:
+    """What is different about a message that stands in both."""
+    if old.blocks != new.blocks:
+        return _blocks(stage, old, new, why, tokenizer)
+    return [] if (old.role, old.name) == (new.role, new.name) else [Change(stage, new.id, None, "changed", why, 0)]
 
 
 def _blocks(stage: str, old: Message, new: Message, why: str, tokenizer: Tokenizer) -> list[Change]:

@@ -73,7 +73,9 @@ class Expiration:
         for message in messages:
             policy: ExpirationPolicy | None = None
             if message.role == "assistant" and has_policies:
-                names |= {block.tool_call_id: block.name or "" for block in message.blocks if block.tool_call_id is not None}
+                for block in message.blocks:
+                    if block.tool_call_id is not None:
+                        names[block.tool_call_id] = block.name or ""
             elif message.role == "tool" and has_policies:
                 called = next((block.tool_call_id for block in message.blocks if block.kind == "tool_result"), None)
                 name = names.get(called or "", "")
