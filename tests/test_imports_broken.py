@@ -216,6 +216,7 @@ def test_odd_strings_are_file_names_and_ids_or_are_refused(shell: Shell, tmp_pat
         except (OSError, UnicodeEncodeError):
             continue
     given = [os.fsencode(text).decode("utf-8", "surrogateescape") for text in texts if text.isprintable() and text[:1] != "-"]
+    given = given if FULL else given[::9]  # a process for each
     commands = [["import", str(good), f"--into={text}"] for text in given]
     told = run_each(shell, [["import", str(tmp_path / "all"), "--json"], *commands, ["verify"]])
     folder = json.loads(told[0][1])

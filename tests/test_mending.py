@@ -346,6 +346,16 @@ def test_a_part_of_a_result_is_a_block() -> None:
     assert signer_of(part_block(part)) == "p"
 
 
+def test_the_plain_input_of_a_custom_tool_has_no_nul_either() -> None:
+    kept = opaque("openai", '{"item":{"type":"custom_tool_call"}}')
+    sql = Block("tool_call", text="SELECT \0 1", sealed=True, name="sql", tool_call_id="c1", opaque=kept, parse="ok")
+    asked = message("a", "assistant", sql)
+    mended = mend([user("u", "go"), asked, result("t", "c1")], replace(RULES, provider="openai"))
+    [sent] = [block for one in mended.messages for block in one.blocks if block.kind == "tool_call"]
+    assert "\0" not in sent.text
+    assert mended.repairs
+
+
 @given(st.text(st.characters(codec=None) | st.sampled_from("\ud83d\ude00\udc00\0\\u")), st.booleans())
 def test_mended_text_is_utf8_and_sound_text_is_left_alone(text: str, refuse_nul: bool) -> None:  # noqa: FBT001
     mended, count = mend_text(text, refuse_nul=refuse_nul)

@@ -145,7 +145,11 @@ def _well_formed(message: Message, block: Block, rules: Rules, notes: Notes) -> 
         if not value:
             continue
         mend = mend_json if name in ("input", "parts", "opaque") or (name == "text" and is_json) else mend_text
-        changes[name], found = mend(value, refuse_nul=rules.refuse_nul)
+        mended_value, found = mend(value, refuse_nul=rules.refuse_nul)
+        if name == "text" and is_json:  # a custom tool's input is plain text
+            mended_value, more = mend_text(mended_value, refuse_nul=rules.refuse_nul)
+            found += more
+        changes[name] = mended_value
         count += found
     mended = [mend_json(citation, refuse_nul=rules.refuse_nul) for citation in block.citations]
     fields = {name: mend_text(text, refuse_nul=rules.refuse_nul) for name, text in block.fields.items()}
