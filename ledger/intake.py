@@ -99,12 +99,16 @@ async def take_in(
         intake = _Intake(ledger, conversation, advance)
         try:
             await intake.take(recorded)
-        except SeqConflict:  # somebody wrote meanwhile: what is there by now is known the next time
+        except (SeqConflict, _Overtaken):  # somebody wrote meanwhile: what is there by now is known the next time
             continue
         finally:
             runs, events = runs + intake.runs, events + intake.events
         await ledger.catch_up(conversation)
         return TakenIn(runs, events, intake.known, (await ledger.store.bounds(conversation)).head)
+
+
+class _Overtaken(Exception):
+    """Another import of the same is under way, or was broken off: look again at what is there."""
 
 
 class _Intake:
@@ -117,6 +121,7 @@ class _Intake:
         self._size_bytes = 0
         self._head = 0
         self._is_new = True
+        self._is_beside = False
         self.runs = self.events = self.known = 0
 
     async def take(self, recorded: Recorded) -> None:
@@ -275,6 +280,8 @@ class _Intake:
                 events, size_bytes = [], 0
         if number is not None:
             await self._append_part(run_id, number, events)
+            if self._is_beside:  # another import of the same stored a part of it: what comes next may be there, too
+                raise _Overtaken
         else:
             if len(self._page) + len(events) > _PAGE_EVENTS or self._size_bytes + size_bytes > _PAGE_BYTES:
                 await self._flush()
@@ -291,9 +298,11 @@ class _Intake:
         await self._flush()
         validate(events)
         result = await self._ledger.store.append(self._conversation, events, producer=Producer(run_id, 0, number))
-        if not result.duplicate:
+        if result.duplicate:
+            self._is_beside = True
+        else:
             self._count(len(events))
-        self._head = max(self._head, result.last_seq)
+            self._head = result.last_seq
         return number + 1
 
     def _add(self, event: NewEvent) -> None:
