@@ -16,7 +16,7 @@ from projector import Message, settle
 from projector import events as ev
 from projector.amendments import amend_message, asks_for
 from projector.draft import Refused, read_usage
-from projector.json import InvalidJson, decode, dump, encode, split, text_of
+from projector.json import InvalidJson, decode, dump, encode, join_fields, split, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -172,11 +172,6 @@ async def describe(sql: Sql, key: int, described: Described) -> None:
         merged = (split(known) if known else {}) | split(patch)
         kept = {name: value for name, value in merged.items() if value != "null"}
         await sql("UPDATE conversations SET metadata = ?2 WHERE id = ?1", (key, join_fields(kept)))
-
-
-def join_fields(fields: dict[str, str]) -> str:
-    """A JSON object of fields whose values are JSON text already."""
-    return "{" + ",".join(f"{dump(name)}:{value}" for name, value in fields.items()) + "}"
 
 
 async def find_calling(sql: Ask, key: int, tool_call_id: str, before: int | None = None) -> Message | None:

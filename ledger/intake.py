@@ -11,69 +11,30 @@ import hashlib
 import itertools
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from msgspec.structs import replace
-
-from ledger.commit import join_fields
 from ledger.errors import ImportDiffers
+from ledger.growth import adds, is_part
 from ledger.media import put_media
+from ledger.recorded import Recorded, Stream, created, joined, streamed
 from projector import events as ev
 from projector import transcript
 from projector.events import to_event, validate
-from projector.formats import STREAMS
 from projector.formats.attachments import Detacher
 from projector.formats.draft import BEFORE, hang, is_left_out, run_id_of, run_of, split_runs
-from projector.json import decode, raw
+from projector.json import join_fields, raw
 from stream import Event, NewEvent, Producer, SeqConflict
 from stream.limits import check_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ledger.ledger import Ledger
+    from ledger.message_lines import Kept
     from ledger.records import RunInfo
-    from ledger.transcripts import Kept
     from projector import Message
     from projector.formats.draft import Draft, History
-    from projector.formats.framing import Payload
-    from projector.json import JsonText
 
 _PAGE_EVENTS: Final = 1000
 _PAGE_BYTES: Final = 1024 * 1024
-_JOINED: Final = 1024
-"""Characters of deltas that are joined: by size only, so that a repeated import repeats its events."""
-
-
-class Stream(NamedTuple):
-    """What a provider streamed: `read` again each time, of which `chunk_count` are whole.
-
-    `key` tells it from others of its conversation.
-    """
-
-    format: str
-    read: Callable[[], Iterator[Payload]]
-    chunk_count: int
-    is_torn: bool = False
-    key: str = ""
-
-    def chunks(self) -> Iterator[str]:
-        """The whole chunks, in order, one at a time."""
-        return (payload.data for payload in itertools.islice(self.read(), self.chunk_count))
-
-
-class Recorded(NamedTuple):
-    """A conversation of a file: a history, and what was answered to it; of several answers each is a branch.
-
-    Or what `ledger.transcripts` has kept of one.
-    """
-
-    history: History | None = None
-    answers: tuple[Stream, ...] = ()
-    kept: Kept | None = None
-
-    @property
-    def name(self) -> str | None:
-        """What it is called in its file."""
-        return None if self.history is None else self.history.name
 
 
 class TakenIn(NamedTuple):
@@ -128,7 +89,7 @@ class _Intake:
         bounds = await self._ledger.store.bounds(self._conversation)
         self._head, self._is_new = bounds.head, bounds.head == 0
         if self._is_new:
-            self._add(to_event(_created(recorded.history) if recorded.kept is None else recorded.kept.created))
+            self._add(to_event(created(recorded)))
         else:
             await self._ledger.catch_up(self._conversation)
         if recorded.kept is not None:
@@ -188,7 +149,7 @@ class _Intake:
             taken = next((at + 1 for at in reversed(range(len(drafts))) if made.message_ids[at] in there), 0)
             said = self._read_back(run_of(made.run_id, parent, drafts[:taken]).bodies) if taken else {}
             last = made.message_ids[taken - 1] if taken else ""
-            if taken and last in said and _is_part(there[last], said[last]):  # it was not whole: the whole one supersedes it
+            if taken and last in said and is_part(there[last], said[last]):  # it was not whole: the whole one supersedes it
                 taken -= 1
                 del said[last], there[last]
             elif all(map(is_left_out, drafts[taken:])):
@@ -212,11 +173,11 @@ class _Intake:
             key = f"stream {stream.key} again {tried}" if tried else f"stream {stream.key}"
             run_id = run_id_of(self._conversation, key)
             if not await self._has_ended(run_id):
-                await self._add_run(run_id, _streamed(run_id, parent, stream))
+                await self._add_run(run_id, streamed(run_id, parent, stream))
                 return
             there = {message.id: message for message, _ in await self._messages(run_id)}
-            said = self._read_back(_streamed(run_id, parent, stream))
-            grown = {at for at, message in said.items() if at not in there or _is_part(there[at], message)}
+            said = self._read_back(streamed(run_id, parent, stream))
+            grown = {at for at, message in said.items() if at not in there or is_part(there[at], message)}
             if not grown or not there.keys() <= said.keys():
                 self._require_same(said, there)
                 self.known += len(there)
@@ -237,8 +198,9 @@ class _Intake:
     def _read_back(self, bodies: Iterable[ev.Body]) -> dict[str, Message]:
         """What the ledger would hold of a run."""
         state = transcript.initial
-        for seq, body in enumerate(_detached(bodies), 1):
-            event = to_event(body)
+        detacher = Detacher()
+        for seq, body in enumerate(joined(bodies), 1):
+            event = to_event(detacher.detach(body)[0])
             state = transcript.fold(state, Event(self._conversation, seq, event.type, event.data, 0))
         return {message.id: message for message in state.all_messages()}
 
@@ -247,14 +209,14 @@ class _Intake:
         for message_id, message in said.items():
             held = there.get(message_id)
             is_same = held is None or (held.role, held.blocks) == (message.role, message.blocks)
-            if held is not None and not is_same and not _is_part(message, held):
+            if held is not None and not is_same and not is_part(message, held):
                 raise ImportDiffers(self._conversation, message_id)
 
     def _annotate(self, said: dict[str, Message], there: dict[str, Message]) -> None:
         """What a file that has grown notes of messages that are there."""
         for message_id, message in said.items():
             held = there.get(message_id)
-            new = {} if held is None else {n: text for n, text in message.metadata.items() if _adds(held.metadata.get(n), text)}
+            new = {} if held is None else {n: text for n, text in message.metadata.items() if adds(held.metadata.get(n), text)}
             if new:
                 self._add(to_event(ev.MessageAnnotated(message_id, raw(join_fields(new)))))
 
@@ -266,7 +228,7 @@ class _Intake:
         media: set[str] = set()
         run = None if self._is_new else await self._ledger.tables.run(self._conversation, run_id)
         number = None if run is None else 0
-        for body in _joined(bodies):
+        for body in joined(bodies):
             lean, attachments = detacher.detach(body)
             for media_id, media_type, data in attachments:
                 if media_id not in media:
@@ -325,70 +287,3 @@ class _Intake:
     def _count(self, events: int) -> None:
         self.events += events
         self._advance(events)
-
-
-def _created(history: History | None) -> ev.ConversationCreated:
-    if history is None:
-        return ev.ConversationCreated()
-    return ev.ConversationCreated(history.title, raw(join_fields(history.metadata) if history.metadata else None))
-
-
-def _is_part(some: Message, whole: Message) -> bool:
-    """Whether the one was read before all of the other was written: it broke off, or its last blocks were missing."""
-    count = len(some.blocks)
-    if some.role != whole.role or count > len(whole.blocks):
-        return False
-    if some.blocks == whole.blocks[:count]:
-        return count < len(whole.blocks) or (some.status, whole.status) == ("partial", "complete")
-    torn, other = some.blocks[-1], whole.blocks[count - 1]
-    is_same = (torn.kind, torn.tool_call_id) == (other.kind, other.tool_call_id) and some.blocks[:-1] == whole.blocks[
-        : count - 1
-    ]
-    return some.status == "partial" and is_same and (torn.kind == "tool_call" or other.text.startswith(torn.text))
-
-
-def _adds(held: JsonText | None, said: JsonText) -> bool:
-    """Whether a note says more than one that is there, which may be another one that somebody made here."""
-    if held is None or held == said:
-        return held is None
-    some, more = decode(held), decode(said)
-    return isinstance(some, list) and isinstance(more, list) and more[: len(some)] == some
-
-
-def _streamed(run_id: str, parent: str | None, stream: Stream) -> Iterator[ev.Body]:
-    """A stream as a run; of one that breaks off, or has no end, an incomplete one."""
-    numbers = itertools.count(1)
-    adapter = STREAMS[stream.format](run_id, lambda: f"{run_id}.{next(numbers)}")
-    yield ev.RunStarted(run_id, parent, "submit", run_id, provider=stream.format)
-    for chunk in stream.chunks():
-        yield from adapter.feed(chunk)
-    end = adapter.end()
-    outcome = "incomplete" if stream.is_torn else end.outcome
-    yield ev.RunFinished(run_id, outcome, end.finish_reason, raw(end.error))  # type: ignore[arg-type] # one of the outcomes
-
-
-def _detached(bodies: Iterable[ev.Body]) -> Iterator[ev.Body]:
-    detacher = Detacher()
-    return (detacher.detach(body)[0] for body in _joined(bodies))
-
-
-def _joined(bodies: Iterable[ev.Body]) -> Iterator[ev.Body]:
-    """Adjacent deltas of one block as one, up to a size."""
-    head: ev.BlockDelta | None = None
-    pieces: list[str] = []
-    for body in bodies:
-        delta = body if isinstance(body, ev.BlockDelta) else None
-        if head is not None and delta is not None and _is_of(delta, head) and sum(map(len, pieces)) < _JOINED:
-            pieces.append(delta.text)
-            continue
-        if head is not None:
-            yield replace(head, text="".join(pieces))
-        head, pieces = delta, [delta.text] if delta is not None else []
-        if delta is None:
-            yield body
-    if head is not None:
-        yield replace(head, text="".join(pieces))
-
-
-def _is_of(delta: ev.BlockDelta, head: ev.BlockDelta) -> bool:
-    return (delta.message_id, delta.block, delta.field) == (head.message_id, head.block, head.field)

@@ -12,16 +12,16 @@ import structlog
 from ledger import reconciliation
 from ledger.backup import back_up, file_of
 from ledger.beginning import ACTIVE_LEAF, Parent, abandon, append_start
-from ledger.commit import join_fields
 from ledger.contexts import Contexts
 from ledger.erasure import begin_erasure, finish_erasure
 from ledger.errors import LedgerBehind, LedgerDiverged, UnknownConversation, UnknownMessage, UnknownRun
 from ledger.following import follow_conversation
 from ledger.holds import held, hold
-from ledger.intake import Recorded, TakenIn, take_in
+from ledger.intake import TakenIn, take_in
 from ledger.media import get_media, put_media
 from ledger.outbox import Outbox
 from ledger.pins import pins_of
+from ledger.recorded import Recorded
 from ledger.run import Run
 from projector import compact, load, open_runs
 from projector import events as ev
@@ -29,7 +29,7 @@ from projector.compaction import keep
 from projector.context.retention import POLICY
 from projector.events import validate
 from projector.formats import STREAMS
-from projector.json import dump, encode, raw
+from projector.json import dump, encode, join_fields, raw
 from stream import (
     CorruptEvent,
     NewEvent,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 T = TypeVar("T")
 JsonText = str
@@ -113,6 +113,11 @@ def dump(value: object) -> JsonText:
 def plain(text: JsonText) -> Any:
     """JSON text as plain values that can be written as JSON again: a number that no float holds stays its own text."""
     return json.loads(text, parse_float=_float, parse_int=_int)
+
+
+def join_fields(fields: Mapping[str, JsonText]) -> JsonText:
+    """Fields as one JSON object, each as the text it had; what `split` takes apart."""
+    return "{" + ",".join(f"{dump(name)}:{text}" for name, text in fields.items()) + "}"
 
 
 def raw(text: JsonText | None) -> msgspec.Raw:

@@ -27,7 +27,7 @@ from tests.shared_data import DATA, needs_data, read_bytes
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ledger.intake import Recorded
+    from ledger.recorded import Recorded
 
 USER: Final[dict[str, Any]] = {"role": "user", "content": "hi"}
 ANSWER: Final[dict[str, Any]] = {"role": "assistant", "content": "hello"}

@@ -25,8 +25,8 @@ from stream.limits import check_id
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from ledger.intake import Recorded
     from ledger.ledger import Ledger
+    from ledger.recorded import Recorded
 
 Files = Annotated[
     list[Path],

@@ -11,8 +11,8 @@ from ledger.admin.output import print_json
 from ledger.errors import UnknownRun
 
 if TYPE_CHECKING:
-    from ledger.intake import Stream
     from ledger.ledger import Ledger
+    from ledger.recorded import Stream
     from ledger.records import RunInfo
 
 

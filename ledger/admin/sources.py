@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ledger.admin.lines import FileError, open_lines, telling
-from ledger.intake import Recorded, Stream
-from ledger.transcripts import read_lines
+from ledger.message_lines import read_lines
+from ledger.recorded import Recorded, Stream
 from projector.events import to_event, validate
 from projector.formats import READERS, STREAMS, FormatError
 from projector.formats.detection import TAILFOLD, Detected, detect

@@ -20,13 +20,12 @@ from projector.formats.agui_parts import (
     write_content,
 )  # fmt: skip
 from projector.formats.blocks import kept_block
-from projector.formats.chat_parts import join_fields
 from projector.formats.draft import Draft, History, Loss, call_block, result_draft
 from projector.formats.format import Export, FormatError
 from projector.formats.payloads import maker_of, opaque, payload_for, signer_of
-from projector.formats.reading import Fields, items_of, shown
+from projector.formats.reading import Fields, messages_of, shown
 from projector.formats.showing import HINT, show
-from projector.json import JsonText, decode, is_json, plain
+from projector.json import JsonText, decode, is_json, join_fields, plain
 from projector.message import Block
 
 if TYPE_CHECKING:
@@ -46,17 +45,12 @@ _NO_ARGUMENTS: Final = "{}"
 
 def read(text: str) -> Iterator[History]:
     """The conversation in a list of messages, a RunAgentInput or a MESSAGES_SNAPSHOT event. Raises `FormatError`."""
-    document = text.lstrip("\ufeff \t\r\n")
-    if document.startswith("["):
-        found = [Fields(item, f"message {number}") for number, item in enumerate(items_of(document, "the document"), 1)]
-        yield History(tuple(drafts_of(found)))
+    given = messages_of(text, _EXPECTED)
+    if isinstance(given, list):
+        yield History(tuple(drafts_of(given)))
         return
-    try:
-        given = Fields(document, "the document")
-    except FormatError as error:
-        raise FormatError(f"{error}: {_EXPECTED}") from error
     if "messages" not in given:
-        raise FormatError(f"{_EXPECTED}, not {shown(document)}")
+        raise FormatError(f"{_EXPECTED}, not {shown(given.source)}")
     rest = given.rest("messages", "threadId", "thread_id", "type")
     name = given.maybe_text("threadId") or given.maybe_text("thread_id")
     yield History(tuple(drafts_of(given.objects("messages"))), name=name, metadata=rest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from projector.formats.agui import hint_of
-from projector.formats.chat_parts import join_fields
+from projector.json import join_fields
 
 if TYPE_CHECKING:
     from projector.formats.reading import Fields

@@ -11,8 +11,7 @@ from typing import Any, Final
 from projector import events as ev
 from projector.formats.agui import SHELL, signed, without_hint
 from projector.formats.agui_parts import PROVIDER
-from projector.formats.chat_parts import join_fields
-from projector.json import JsonText, dump, is_json, raw, split
+from projector.json import JsonText, dump, is_json, join_fields, raw, split
 from projector.message import Block
 
 _NO_ARGUMENTS: Final = "{}"

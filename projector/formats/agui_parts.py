@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from projector.formats.blocks import part_data
-from projector.formats.chat_parts import join_fields
 from projector.formats.draft import text_block, text_parts
 from projector.formats.format import FormatError
 from projector.formats.payloads import media_of, opaque, part_block, payload_for
 from projector.formats.reading import Fields, items_of, shown
-from projector.json import JsonText, decode, dump, plain, split
+from projector.json import JsonText, decode, dump, join_fields, plain, split
 from projector.message import Block
 
 PROVIDER: Final = "ag-ui"

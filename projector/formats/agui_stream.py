@@ -18,10 +18,9 @@ from projector.formats.agui_fields import Beginning, beginning_of, interrupt_of,
 from projector.formats.agui_known import Known
 from projector.formats.agui_open import Opened
 from projector.formats.agui_parts import PROVIDER, any_parts
-from projector.formats.chat_parts import join_fields
 from projector.formats.format import FormatError, StreamEnd
 from projector.formats.reading import Fields
-from projector.json import InvalidJson, JsonText, dump, raw
+from projector.json import InvalidJson, JsonText, dump, join_fields, raw
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from projector.formats import ai_sdk_parts as parts_of
 from projector.formats.ai_sdk_parts import DYNAMIC, PROVIDER, TOOL
-from projector.formats.chat_parts import join_fields
 from projector.formats.draft import Draft, History, Loss, result_draft
 from projector.formats.format import Export, FormatError
 from projector.formats.payloads import maker_of, payload_for
-from projector.formats.reading import Fields, items_of, shown
+from projector.formats.reading import Fields, messages_of, shown
 from projector.formats.showing import show
-from projector.json import JsonText, plain
+from projector.json import JsonText, join_fields, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -38,21 +37,16 @@ STEP: Final = "step-start"
 
 def read(text: str) -> Iterator[History]:
     """The conversation in a list of UIMessages, one of them, or the body of a chat request. Raises `FormatError`."""
-    document = text.lstrip("\ufeff \t\r\n")
-    if document.startswith("["):
-        yield _history([Fields(item, f"message {number}") for number, item in enumerate(items_of(document, "the document"), 1)])
-        return
-    try:
-        given = Fields(document, "the document")
-    except FormatError as error:
-        raise FormatError(f"{error}: {_EXPECTED}") from error
-    if "messages" in given:
+    given = messages_of(text, _EXPECTED)
+    if isinstance(given, list):
+        yield _history(given)
+    elif "messages" in given:
         found = _history(given.objects("messages"))
         yield History(found.drafts, name=given.maybe_text("id"), metadata=given.rest("messages", "id"), losses=found.losses)
     elif "parts" in given:
         yield _history([given])
     else:
-        raise FormatError(f"{_EXPECTED}, not {shown(document)}")
+        raise FormatError(f"{_EXPECTED}, not {shown(given.source)}")
 
 
 def write(messages: Sequence[Message]) -> Export:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from projector import events as ev
 from projector.formats.ai_sdk import SHELL
 from projector.formats.ai_sdk_parts import DYNAMIC, citation, with_metadata
-from projector.formats.chat_parts import join_fields
-from projector.json import InvalidJson, JsonText, decode, dump, is_json, raw
+from projector.json import InvalidJson, JsonText, decode, dump, is_json, join_fields, raw
 from projector.message import Block
 
 if TYPE_CHECKING:

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from projector.formats.blocks import kept_block, media_block, part_data
-from projector.formats.chat_parts import join_fields
 from projector.formats.draft import text_block, text_parts
 from projector.formats.format import FormatError
 from projector.formats.payloads import maker_of, media_of, opaque, part_block, payload_for, signer_of
 from projector.formats.reading import Fields, items_of
 from projector.formats.showing import HINT
-from projector.json import JsonText, decode, dump, plain, split
+from projector.json import JsonText, decode, dump, join_fields, plain, split
 from projector.message import Block
 
 if TYPE_CHECKING:

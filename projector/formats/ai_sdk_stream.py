@@ -23,11 +23,10 @@ from projector.formats.ai_sdk_parts import (
     output_parts,
     server_block,
 )
-from projector.formats.chat_parts import join_fields
 from projector.formats.draft import text_parts
 from projector.formats.format import FormatError, StreamEnd
 from projector.formats.reading import Fields
-from projector.json import InvalidJson, JsonText, decode, dump, raw, split
+from projector.json import InvalidJson, JsonText, decode, dump, join_fields, raw, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from projector import events as ev
 from projector.formats.format import FormatError, StreamEnd
-from projector.json import InvalidJson, JsonText, decode, dump, is_json, raw, split, split_array
+from projector.json import InvalidJson, JsonText, decode, dump, is_json, join_fields, raw, split, split_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -167,7 +167,7 @@ class _Response:
             cached=cached,
             cache_write=written,
             reasoning=details.get("thinking_tokens"),
-            raw=raw("{" + ",".join(f"{dump(name)}:{text}" for name, text in self._usage.items()) + "}"),
+            raw=raw(join_fields(self._usage)),
         )
         return [body]
 
@@ -262,5 +262,5 @@ class _Block:
             return ""  # citations follow as deltas
         payload = self._text
         if self.changed:
-            payload = "{" + ",".join(f"{dump(name)}:{text}" for name, text in self.fields.items()) + "}"
+            payload = join_fields(self.fields)
         return f'{{"provider":"{_PROVIDER}","payload":{payload}}}'

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from projector.formats.format import FormatError
 from projector.formats.payloads import media_of, opaque, part_block, payload_for
 from projector.formats.reading import Fields
-from projector.json import JsonText, decode, dump, is_json, plain, split
+from projector.json import JsonText, decode, dump, is_json, join_fields, plain, split
 from projector.message import Block
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def read_block(fields: Fields) -> Block:
     rest = {name: text for name, text in split(fields.source).items() if name not in said}
     kept = None
     if rest:
-        kept = opaque(PROVIDER, fields.source if kind not in _SAID_BY_US else object_of({"type": dump(kind)} | rest))
+        kept = opaque(PROVIDER, fields.source if kind not in _SAID_BY_US else join_fields({"type": dump(kind)} | rest))
     return Block(
         kind=ours,
         text=(fields.maybe_text(_TEXT_OF[kind]) or "") if kind in _TEXT_OF else "",
@@ -130,7 +130,7 @@ def read_part(fields: Fields) -> JsonText:
     kept = block.opaque
     if block.citations or (kept is None and block.kind not in ("text", "media")):
         kept = opaque(PROVIDER, fields.source)
-    return object_of({name: dump(value) for name, value in part.items()} | ({"opaque": kept} if kept is not None else {}))
+    return join_fields({name: dump(value) for name, value in part.items()} | ({"opaque": kept} if kept is not None else {}))
 
 
 def write_part(part: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -178,11 +178,6 @@ def payload_of(block: Block) -> dict[str, Any]:
     return payload if isinstance(payload, dict) else {}
 
 
-def object_of(fields: Mapping[str, JsonText]) -> JsonText:
-    """A JSON object of fields that are JSON text."""
-    return "{" + ",".join(f"{dump(name)}:{text}" for name, text in fields.items()) + "}"
-
-
 def _citation(source: Fields) -> JsonText:
     return f'{{"kind":{dump(source.text("type"))},"source":{source.source}}}'
 
@@ -206,14 +201,14 @@ def _read_media(kind: str, fields: Fields) -> Block:
         return Block("media", sealed=True, media_type=media_type, provider_ref=kind, opaque=opaque(PROVIDER, fields.source))
     odd = {field: text for field, text in split(source.source).items() if field not in said}
     if odd:
-        rest |= {"source": object_of(odd)}
+        rest |= {"source": join_fields(odd)}
     return Block(
         "media",
         sealed=True,
         media_type=source.maybe_text("media_type"),
         provider_ref=kind,
         fields={name: source.text(name)},
-        opaque=opaque(PROVIDER, object_of({"type": dump(kind)} | rest)) if rest else None,
+        opaque=opaque(PROVIDER, join_fields({"type": dump(kind)} | rest)) if rest else None,
     )
 
 

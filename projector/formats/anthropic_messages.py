@@ -31,7 +31,7 @@ from projector.formats.mending import SYSTEM, Rules, mend
 from projector.formats.payloads import maker_of
 from projector.formats.reading import Fields, items_of, shown
 from projector.formats.wellformed import mend_json
-from projector.json import InvalidJson, JsonText, decode, dump, split
+from projector.json import InvalidJson, JsonText, decode, dump, join_fields, split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -200,7 +200,7 @@ def _shell(rest: dict[str, JsonText], content: JsonText, blocks: Sequence[Block]
     fields = dict(rest)
     if content.lstrip().startswith("[") and len(blocks) == 1 and _is_plain(blocks[0]):
         fields["content"] = "[]"
-    return {_SHELL: "{" + ",".join(f"{dump(name)}:{value}" for name, value in fields.items()) + "}"} if fields else {}
+    return {_SHELL: join_fields(fields)} if fields else {}
 
 
 def _is_plain(block: Block) -> bool:

@@ -19,7 +19,6 @@ from projector.formats.chat_parts import (
     detail_block,
     extra_of,
     is_whole,
-    join_fields,
     keep,
     part_block,
     says_nothing,
@@ -32,7 +31,7 @@ from projector.formats.format import Export, FormatError
 from projector.formats.mending import Rules, mend
 from projector.formats.payloads import opaque, payload_for
 from projector.formats.reading import Fields, items_of, shown
-from projector.json import InvalidJson, JsonText, decode, dump, plain, split
+from projector.json import InvalidJson, JsonText, decode, dump, join_fields, plain, split
 from projector.message import Block, Message
 
 if TYPE_CHECKING:

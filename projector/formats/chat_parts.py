@@ -11,7 +11,7 @@ from projector.formats.draft import Loss
 from projector.formats.payloads import media_of, opaque, payload_for
 from projector.formats.reading import items_of
 from projector.formats.wellformed import mend_json
-from projector.json import JsonText, decode, dump, is_json, plain, split
+from projector.json import JsonText, decode, dump, is_json, join_fields, plain, split
 from projector.message import Block
 
 if TYPE_CHECKING:
@@ -29,11 +29,6 @@ _MEDIA: Final = ("image_url", "input_audio", "file", "video_url", "document_url"
 _OPENAI_MEDIA: Final = ("image_url", "input_audio", "file")
 _DETAIL_TEXT: Final = {"reasoning.text": "text", "reasoning.summary": "summary"}
 _AUDIO_FORMATS: Final = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
-
-
-def join_fields(fields: Mapping[str, JsonText]) -> JsonText:
-    """Fields as one JSON object, each as the text it had."""
-    return "{" + ",".join(f"{dump(name)}:{text}" for name, text in fields.items()) + "}"
 
 
 def text_of_field(fields: Mapping[str, JsonText], name: str) -> str | None:

@@ -21,7 +21,6 @@ from projector.formats.chat_parts import (
     detail_block,
     grow_detail,
     is_whole,
-    join_fields,
     keep,
     part_block,
     says_nothing,
@@ -31,7 +30,7 @@ from projector.formats.chat_usage import read_usage
 from projector.formats.format import FormatError, StreamEnd
 from projector.formats.payloads import opaque
 from projector.formats.reading import items_of
-from projector.json import InvalidJson, JsonText, decode, dump, raw, split
+from projector.json import InvalidJson, JsonText, decode, dump, join_fields, raw, split
 from projector.message import Block
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from projector.formats.blocks import blocks_of
 from projector.formats.claude_blocks import PROVIDER, assistant_blocks, results_of, usage_of, user_blocks
 from projector.formats.draft import Draft, History, Loss
 from projector.formats.format import FormatError
-from projector.json import JsonText, dump
+from projector.json import JsonText, dump, join_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -215,5 +215,5 @@ def _end(draft: Draft, result: Fields | None) -> Draft:
     ends: Outcome = "completed" if not is_wrong else "incomplete" if kind == "error_max_turns" else "failed"
     reason = kind if is_wrong else result.maybe_text("stop_reason") or draft.finish_reason
     told = {name: text for name, text in result.rest().items() if name in ("subtype", "result", "errors", "api_error_status")}
-    error = "{" + ",".join(f"{dump(name)}:{text}" for name, text in told.items()) + "}"
+    error = join_fields(told)
     return replace(draft, ends_run=ends, finish_reason=reason, error=error if is_wrong else None)

@@ -7,14 +7,14 @@ the position in it, so the same input gives the same events.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import msgspec
 from msgspec.structs import replace
 
 from projector import events as ev
 from projector.draft import Usage
-from projector.json import JsonText, dump, raw
+from projector.json import JsonText, decode, dump, join_fields, raw
 from projector.message import Block
 
 if TYPE_CHECKING:
@@ -156,8 +156,8 @@ def _bodies(run_id: str, parent: str | None, drafts: Sequence[Draft], ids: Seque
     yield ev.RunFinished(run_id, last.ends_run or "completed", last.finish_reason, raw(last.error))
 
 
-def message_bodies(run_id: str, message_id: str, draft: Draft) -> Iterator[ev.Body]:
-    """The events of one message."""
+def message_bodies(run_id: str, message_id: str, draft: Draft, numbers: Sequence[int] | None = None) -> Iterator[ev.Body]:
+    """The events of one message; `numbers` are those that its blocks had, else they are numbered anew."""
     results = [block for block in draft.blocks if block.kind == "tool_result"]
     if draft.role == "tool" and len(results) == len(draft.blocks) == 1:
         [result] = results
@@ -166,19 +166,20 @@ def message_bodies(run_id: str, message_id: str, draft: Draft) -> Iterator[ev.Bo
     else:
         started = ev.MessageStarted(run_id, message_id, draft.role, draft.name, draft.provider_ref, draft.created_at)
         yield started
-        for number, block in enumerate(draft.blocks):
+        for number, block in zip(numbers or range(len(draft.blocks)), draft.blocks, strict=True):
             yield from _block_bodies(message_id, number, block)
         if draft.status == "complete":
             yield ev.MessageFinished(message_id, "complete")
     if draft.metadata:
-        fields = ",".join(f"{dump(name)}:{value}" for name, value in draft.metadata.items())
-        yield ev.MessageAnnotated(message_id, raw("{" + fields + "}"))
+        yield ev.MessageAnnotated(message_id, raw(join_fields(draft.metadata)))
     if draft.usage is not None:
-        used = draft.usage
-        yield ev.RunUsage(
-            run_id, draft.provider_ref or message_id, used.input, used.output, used.cached, used.cache_write,
-            used.reasoning, raw(used.raw),
-        )  # fmt: skip
+        yield usage_body(run_id, draft.provider_ref or message_id, draft.usage)
+
+
+def usage_body(run_id: str, request_id: str, used: Usage) -> ev.RunUsage:
+    """The event that tells what a request used."""
+    numbers = used.input, used.output, used.cached, used.cache_write, used.reasoning
+    return ev.RunUsage(run_id, request_id, *numbers, raw(used.raw))
 
 
 def _block_bodies(message_id: str, number: int, block: Block) -> Iterator[ev.Body]:
@@ -193,6 +194,9 @@ def _block_bodies(message_id: str, number: int, block: Block) -> Iterator[ev.Bod
     if block.sealed:
         parse = cast('Literal["ok", "bad"] | None', block.parse)
         yield ev.BlockSealed(message_id, number, block.signature, raw(block.opaque), raw(block.input), parse)
+    if block.approval is not None and block.tool_call_id is not None:
+        asked: dict[str, Any] = decode(block.approval)
+        yield ev.ToolApproval(block.tool_call_id, str(asked.get("approval_id", "")), asked.get("approved"))
 
 
 def text_block(text: str) -> Block:

@@ -13,7 +13,7 @@ from projector import events as ev
 from projector.formats.format import FormatError, StreamEnd
 from projector.formats.gemini_arguments import Arguments
 from projector.formats.payloads import opaque
-from projector.json import InvalidJson, JsonText, decode, dump, raw, split, split_array
+from projector.json import InvalidJson, JsonText, decode, dump, join_fields, raw, split, split_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,8 +160,7 @@ class _Response:
         """What is said once more in each chunk is told once."""
         news = {name: text for name, text in fields.items() if text != "null" and self._said.get(name) != text}
         self._said |= news
-        patch = ",".join(f"{dump(name)}:{text}" for name, text in news.items())
-        return [ev.MessageAnnotated(self.message_id, raw("{" + patch + "}"))] if news else []
+        return [ev.MessageAnnotated(self.message_id, raw(join_fields(news)))] if news else []
 
     def cite(self, grounding: JsonText | None) -> list[ev.Body]:
         """The sources of an answer, at its text; where they apply stays in the message's metadata."""
@@ -186,7 +185,7 @@ class _Response:
                 output=self._count("candidatesTokenCount", "thoughtsTokenCount"),
                 cached=self._count("cachedContentTokenCount"),
                 reasoning=self._count("thoughtsTokenCount"),
-                raw=raw("{" + ",".join(f"{dump(name)}:{text}" for name, text in self._usage.items()) + "}"),
+                raw=raw(join_fields(self._usage)),
             )
         ]
 

@@ -14,14 +14,13 @@ from msgspec.structs import replace
 from projector.draft import Usage
 from projector.formats import langchain_blocks as blocks_of
 from projector.formats.blocks import part_data
-from projector.formats.chat_parts import join_fields
 from projector.formats.draft import Draft, History, Loss, result_draft, text_block, text_parts
 from projector.formats.format import Export, FormatError
 from projector.formats.langchain_blocks import MAKERS, PROVIDER
 from projector.formats.mending import Rules, mend
 from projector.formats.payloads import maker_of, opaque, part_block, payload_for, signer_of
-from projector.formats.reading import Fields, items_of, shown
-from projector.json import JsonText, decode, dump, is_json, plain, split
+from projector.formats.reading import Fields, items_of, messages_of, shown
+from projector.json import JsonText, decode, dump, is_json, join_fields, plain, split
 from projector.message import Block
 
 if TYPE_CHECKING:
@@ -64,21 +63,16 @@ _VERSION: Final = "output_version"
 
 def read(text: str) -> Iterator[History]:
     """The conversation in a list of messages, one of them, or a state with `messages`. Raises `FormatError`."""
-    document = text.lstrip("\ufeff \t\r\n")
-    if document.startswith("["):
-        yield _history([Fields(item, f"message {number}") for number, item in enumerate(items_of(document, "the document"), 1)])
-        return
-    try:
-        given = Fields(document, "the document")
-    except FormatError as error:
-        raise FormatError(f"{error}: {_EXPECTED}") from error
-    if "messages" in given:
+    given = messages_of(text, _EXPECTED)
+    if isinstance(given, list):
+        yield _history(given)
+    elif "messages" in given:
         found = _history(given.objects("messages"))
         yield History(found.drafts, metadata=given.rest("messages"), losses=found.losses)
     elif "type" in given:
         yield _history([given])
     else:
-        raise FormatError(f"{_EXPECTED}, not {shown(document)}")
+        raise FormatError(f"{_EXPECTED}, not {shown(given.source)}")
 
 
 def write(messages: Sequence[Message]) -> Export:

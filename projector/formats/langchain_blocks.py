@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from projector.formats.blocks import kept_block
-from projector.formats.chat_parts import join_fields
 from projector.formats.payloads import Media, maker_of, media_of, opaque, payload_for, signer_of
-from projector.json import JsonText, decode, is_json, plain
+from projector.json import JsonText, decode, is_json, join_fields, plain
 from projector.message import Block
 
 if TYPE_CHECKING:

@@ -131,6 +131,20 @@ def items_of(text: JsonText, place: str) -> list[JsonText]:
         raise FormatError(f"{place}: a list was expected, not {shown(text)} ({error})") from error
 
 
+def messages_of(text: str, expected: str) -> list[Fields] | Fields:
+    """The messages of a document that is a list of them; of any other the object that it is, to be looked at.
+
+    Raises `FormatError` with what was `expected`.
+    """
+    document = text.lstrip("\ufeff \t\r\n")
+    if document.startswith("["):
+        return [Fields(item, f"message {number}") for number, item in enumerate(items_of(document, "the document"), 1)]
+    try:
+        return Fields(document, "the document")
+    except FormatError as error:
+        raise FormatError(f"{error}: {expected}") from error
+
+
 def lines_of(text: str) -> Iterator[tuple[str, str]]:
     """The lines of a document that are not blank, each with its place, counted from 1."""
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec.structs import replace
 
-from projector.formats.chat_parts import extra_of, join_fields, says_nothing
+from projector.formats.chat_parts import extra_of, says_nothing
 from projector.formats.draft import Draft, History, Loss, text_parts
 from projector.formats.format import Export
 from projector.formats.mending import Rules, mend
@@ -39,7 +39,7 @@ from projector.formats.responses_output import (
     write_citation,
     write_part,
 )
-from projector.json import InvalidJson, JsonText, dump, plain, split
+from projector.json import InvalidJson, JsonText, dump, join_fields, plain, split
 from projector.message import Block, Message
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
 from projector import events as ev
-from projector.formats.chat_parts import count_of, is_whole, join_fields, says_nothing, text_of_field
+from projector.formats.chat_parts import count_of, is_whole, says_nothing, text_of_field
 from projector.formats.responses_items import PROVIDER, citation_of, item_blocks, item_type, keep_id
-from projector.json import JsonText, decode, raw, split
+from projector.json import JsonText, decode, join_fields, raw, split
 from projector.message import Block
 
 if TYPE_CHECKING:

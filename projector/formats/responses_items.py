@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from projector.formats.chat_parts import is_whole, join_fields, says_nothing, text_of_field
+from projector.formats.chat_parts import is_whole, says_nothing, text_of_field
 from projector.formats.payloads import media_of, opaque, payload_for
 from projector.formats.reading import items_of
-from projector.json import InvalidJson, JsonText, decode, dump, split
+from projector.json import InvalidJson, JsonText, decode, dump, join_fields, split
 from projector.message import Block
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from projector import events as ev
-from projector.formats.chat_parts import join_fields, says_nothing, text_of_field
+from projector.formats.chat_parts import says_nothing, text_of_field
 from projector.formats.format import FormatError, StreamEnd
 from projector.formats.reading import items_of
 from projector.formats.responses_growing import Response
 from projector.formats.responses_items import PROVIDER, item_blocks
-from projector.json import InvalidJson, JsonText, decode, dump, raw, split
+from projector.json import InvalidJson, JsonText, decode, dump, join_fields, raw, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 
 from ledger import open_ledger
-from ledger.intake import Recorded, take_in
-from ledger.transcripts import read_lines, write_lines
+from ledger.intake import take_in
+from ledger.message_lines import read_lines, write_lines
+from ledger.recorded import Recorded
 from projector.formats import FormatError
 from tests import random_talks
 from tests.test_commands import Shell
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ledger import Ledger
+    from projector.formats.draft import Loss
 
 IMAGE = bytes(range(256)) * 40
 
@@ -129,3 +131,16 @@ async def test_a_line_is_ascii_free_json_and_ids_are_kept() -> None:
         records = [json.loads(line) for line in await lines_of(ledger)]
         ids = [record["message"]["id"] for record in records if "message" in record]
         assert sorted(ids) == sorted(message.id for message in await ledger.transcript("c", branch="all"))
+
+
+@pytest.mark.anyio
+async def test_a_run_that_is_open_is_told_to_be_missing() -> None:
+    async with open_ledger("memory:") as ledger:
+        await talk(ledger)
+        whole = await lines_of(ledger)
+        run = await ledger.begin_run("c", run_id="open", parent=None)
+        await run.message("user", "not yet")
+        await run.flush()
+        losses: list[Loss] = []
+        assert [line async for line in write_lines(ledger, "c", losses)] == whole
+        assert [loss.what for loss in losses] == ["run open, which is open: end it with `tailfold recover` first"]

@@ -21,12 +21,11 @@ from ledger.media import get_media
 from projector import events as ev
 from projector.draft import Usage
 from projector.formats.attachments import Attachment
-from projector.formats.chat_parts import join_fields
-from projector.formats.draft import Loss
+from projector.formats.draft import Draft, Loss, message_bodies, usage_body
 from projector.formats.format import FormatError
 from projector.formats.reading import Fields, lines_of
-from projector.json import InvalidJson, decode, dump, encode, raw
-from projector.message import Block, Message
+from projector.json import InvalidJson, decode, dump, encode, join_fields, raw
+from projector.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -60,10 +59,10 @@ class Kept(NamedTuple):
 
 
 async def write_lines(ledger: Ledger, conversation: str, losses: list[Loss] | None = None) -> AsyncIterator[str]:
-    """The lines of a conversation; of runs that are open nothing. The same conversation gives the same lines.
+    """The lines of a conversation. The same conversation gives the same lines.
 
-    Fields of events that this version does not know are the log's only, and told in `losses`. Raises
-    `UnknownConversation`.
+    What they have no place for is told in `losses`: runs that are open, and fields of events that this version does not
+    know. Raises `UnknownConversation`.
     """
     tree = await ledger.tree(conversation)
     info = await ledger.tables.conversation(conversation)
@@ -78,6 +77,8 @@ async def write_lines(ledger: Ledger, conversation: str, losses: list[Loss] | No
         yield dump({"media": media_id, "media_type": media.media_type, "data_base64": data})
     async for run in ledger.tables.runs(conversation):
         if run.outcome is None:
+            if losses is not None:
+                losses.append(Loss(f"run {run.run_id}, which is open: end it with `tailfold recover` first"))
             continue
         messages = [message for message, _ in await ledger.tables.messages_of(conversation, run.run_id)]
         yield _run_line(run, messages)
@@ -189,8 +190,7 @@ def _bodies(run: Fields, prompts: list[int], messages: list[Message]) -> Iterato
         if at < len(messages):
             yield from _message_bodies(run_id, messages[at])
     for request, used in _convert(run, "usage", dict[str, Usage]).items() if "usage" in run else ():
-        numbers = used.input, used.output, used.cached, used.cache_write, used.reasoning
-        yield ev.RunUsage(run_id, request, *numbers, raw(used.raw))
+        yield usage_body(run_id, request, used)
     recovered, outcome = run.maybe_text("recovered"), run.text("outcome")
     if recovered is not None:
         yield ev.RunRecovered(run_id, cast("ev.Action", recovered), 0)
@@ -199,37 +199,16 @@ def _bodies(run: Fields, prompts: list[int], messages: list[Message]) -> Iterato
 
 
 def _message_bodies(run_id: str, message: Message) -> Iterator[ev.Body]:
-    if message.role == "tool" and [block.kind for block in message.blocks] == ["tool_result"]:
-        [result] = message.blocks
-        status = cast("ev.ToolStatus", result.status or "ok")
-        call, parts = result.tool_call_id or "", raw(result.parts or "[]")
-        yield ev.ToolResult(run_id, message.id, call, status, parts, message.created_at)
-    else:
-        role = cast("ev.Role", message.role)
-        yield ev.MessageStarted(run_id, message.id, role, message.name, message.provider_ref, message.created_at)
-        for block in message.blocks:
-            yield from _block_bodies(message.id, block)
-        if message.status == "complete":
-            yield ev.MessageFinished(message.id, "complete")
-    if message.metadata:
-        yield ev.MessageAnnotated(message.id, raw(join_fields(message.metadata)))
-
-
-def _block_bodies(message_id: str, block: Block) -> Iterator[ev.Body]:
-    kind, number = cast("ev.Kind", block.kind), block.number
-    yield ev.BlockStarted(message_id, number, kind, block.name, block.tool_call_id, block.media_type, block.provider_ref)
-    if block.text:
-        yield ev.BlockDelta(message_id, number, block.text)
-    for name, text in block.fields.items():
-        yield ev.BlockDelta(message_id, number, text, name)
-    for citation in block.citations:
-        yield ev.BlockAnnotated(message_id, number, raw(citation))
-    if block.sealed:
-        parse = cast("Any", block.parse)
-        yield ev.BlockSealed(message_id, number, block.signature, raw(block.opaque), raw(block.input), parse)
-    if block.approval is not None and block.tool_call_id is not None:
-        asked: dict[str, Any] = decode(block.approval)
-        yield ev.ToolApproval(block.tool_call_id, str(asked.get("approval_id", "")), asked.get("approved"))
+    draft = Draft(
+        cast("ev.Role", message.role),
+        message.blocks,
+        status=message.status,
+        name=message.name,
+        provider_ref=message.provider_ref,
+        created_at=message.created_at,
+        metadata=message.metadata,
+    )
+    return message_bodies(run_id, message.id, draft, [block.number for block in message.blocks])
 
 
 def _attachment(fields: Fields) -> Attachment:
