@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -166,6 +168,29 @@ async def test_a_result_that_a_newer_one_repeats_is_a_reference_to_it(ledger: Le
     second = await ledger.context("c", pipeline=pipeline)
     assert (second.view.records, encode(list(second.messages))) == ((), encode(list(first.messages)))
     assert {change.stage for change in second.view.changes} == {"expiration"}
+
+
+async def test_comparing_results_neither_holds_the_loop_nor_outlasts_its_time(ledger: Ledger) -> None:
+    await look(ledger, "t1")
+    await look(ledger, "t2")
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.01)
+            ticks += 1
+
+    def slowly(one: str, other: str) -> float:
+        time.sleep(0.5)
+        return float(one == other)
+
+    ticking = asyncio.create_task(tick())
+    context = await ledger.context("c", pipeline=Pipeline(optional=(NearDuplicates(similarity=slowly),), time_limit=0.2))
+    ticking.cancel()
+    assert ticks > 5
+    assert [failure.plugin for failure in context.view.failures] == ["near-duplicates"]
+    assert list(context.messages) == await ledger.transcript("c")
 
 
 async def test_what_has_nothing_to_do_with_the_question_leaves_a_stub(ledger: Ledger) -> None:

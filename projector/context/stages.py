@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
+
+import anyio.to_thread
 
 from projector.context.expiration import DEFAULT_RULES, Applied, Choices, Rules, apply
 from projector.context.policies import DEFAULTS, Kind, PolicyRegistry
@@ -123,6 +126,7 @@ class Relevance:
 class NearDuplicates:
     """A result that a newer one almost repeats becomes a reference to it.
 
+    `similarity` and `tokenizer` are called in a thread.
     One that a model has asked for again stays. Raises `ValueError` for a threshold that is no number from 0 to 1.
     """
 
@@ -138,9 +142,17 @@ class NearDuplicates:
         """The view with references. They are recorded: the older one stays away even if the newer one expires."""
         choices = Expiration().choices(messages, source)
         open_to_it = _not_asked_for(messages, choices, source.turn)
-        view, records = replace_duplicates(
-            open_to_it, choices, source.turn, threshold=self.threshold, similarity=self.similarity, tokenizer=self.tokenizer
+        compare = partial(
+            replace_duplicates,
+            open_to_it,
+            choices,
+            source.turn,
+            threshold=self.threshold,
+            similarity=self.similarity,
+            tokenizer=self.tokenizer,
         )
+        # Thousands of results take a second to compare: in a thread, so that the loop goes on and the time limit holds.
+        view, records = await anyio.to_thread.run_sync(compare, abandon_on_cancel=True)
         return Shaped(_together(messages, open_to_it, view), _told(records), tuple(records))
 
 
