@@ -21,7 +21,7 @@ from ledger.following import open_runs_of
 from ledger.media import get_media
 from ledger.sqlite import Page
 from projector import fork_points, load, open_runs
-from projector.formats import STREAM_WRITERS, WRITERS, Export
+from projector.formats import STREAM_WRITERS, WRITERS, Export, write_stream
 from projector.formats.attachments import attach, names_of
 from projector.formats.draft import Loss
 from projector.formats.leftovers import leftovers
@@ -29,7 +29,7 @@ from stream import CorruptEvent, SnapshotUnreadable
 from stream.limits import check_id
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from ledger.catchup import Caught
     from ledger.following import OpenRun
@@ -110,17 +110,19 @@ class Reader:
         format: str,  # noqa: A002 - the word users know from the command line
         *,
         selections: Mapping[str, str] | None = None,
+        messages: Sequence[Message] | None = None,
     ) -> Export:
         """The active path as a provider or program takes it, with what was lost or mended on the way.
 
-        `format` is one of `projector.formats.WRITERS`, or of `STREAM_WRITERS` for what would have been streamed. Bytes of
-        media are put in from the store. Log and ledger stay as they are. Raises `ValueError` for a format that is none.
+        `format` is one of `projector.formats.WRITERS`, or of `STREAM_WRITERS` for what would have been streamed. With
+        `messages` it is those of a view that are written (`Ledger.context`). Bytes of media are put in from the store.
+        Log and ledger stay as they are. Raises `ValueError` for a format that is none.
         """
         if format not in WRITERS and format not in STREAM_WRITERS:
             raise ValueError(f"{format!r} is no format to export to: use one of {', '.join((*WRITERS, *STREAM_WRITERS))}")
-        path = await self.transcript(conversation, selections=selections)
+        path = await self.transcript(conversation, selections=selections) if messages is None else messages
         found: dict[str, bytes] = {}
-        losses: list[Loss] = []
+        missing: list[Loss] = []
         own = set(await self.tables.media_of(conversation))  # whoever writes another's name gets nothing of it
         for media_id in names_of(path):
             try:
@@ -128,13 +130,11 @@ class Reader:
                     raise UnknownMedia(media_id)
                 found[media_id] = (await get_media(self.tables, media_id)).data
             except (UnknownMedia, LedgerDamaged) as error:
-                losses.append(Loss(str(error)))
+                missing.append(Loss(str(error)))
         whole = [attach(message, found.get) for message in path]
-        if format in WRITERS:
-            export = WRITERS[format](whole)
-            return replace(export, losses=(*losses, *export.losses, *leftovers(whole, format)))
-        beside = WRITERS[format.removesuffix("-stream")](whole)  # what has no form in a history has none in a stream
-        return Export(STREAM_WRITERS[format](whole), (*losses, *beside.losses), ())
+        export = WRITERS[format](whole) if format in WRITERS else write_stream(whole, format)
+        name = format.removesuffix("-stream")
+        return replace(export, losses=(*missing, *export.losses, *leftovers(whole, name)))
 
     async def tree(self, conversation: str) -> Tree:
         """All messages as a tree, and where it forks."""

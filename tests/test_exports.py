@@ -104,7 +104,9 @@ def test_losses_and_repairs_are_told_on_standard_error_or_in_the_document(shell:
     for at, name in enumerate(FORMATS):
         (_, out, err), (_, document, _), (_, report, _), (_, _, nothing) = found[4 * at : 4 * at + 4]
         told = json.loads(document)
-        assert (told["conversation"], told["format"], nothing) == ("broken", name, "")
+        assert (told["conversation"], told["format"]) == ("broken", name)
+        asked = "fine: lost: 1 messages that are not a model's: a stream is of answers\n"
+        assert nothing == (asked if name in STREAM_WRITERS and name != "agui-stream" else "")
         assert err.isascii()
         assert (err.count("broken: lost: "), err.count("broken: mended: ")) == (len(told["losses"]), len(told["repairs"]))
         assert err.count("\n") == len(told["losses"]) + len(told["repairs"])

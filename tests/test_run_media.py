@@ -119,6 +119,18 @@ async def test_an_erased_medium_is_a_loss_and_the_rest_is_exported(ledger: Ledge
     assert REFERENCE not in sent
 
 
+async def test_a_view_that_is_exported_has_its_media(ledger: Ledger) -> None:
+    call = {"index": 0, "id": "t1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    async with ledger.run("c", format="chat") as run:
+        await run.message("user", "look")
+        await run.feed({"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]})
+        await run.tool_result("t1", PARTS)
+    context = await ledger.context("c")
+    sent = json.dumps((await ledger.export("c", "anthropic", messages=context.messages)).payload)
+    assert BASE64 in sent
+    assert REFERENCE not in sent
+
+
 async def test_steps_are_counted_and_end_the_message_that_is_open(ledger: Ledger) -> None:
     async with ledger.run("c") as run:
         await run.message("user", "go")

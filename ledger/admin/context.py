@@ -10,6 +10,7 @@ import typer
 
 from ledger.admin.output import make_console, make_table, print_json
 from ledger.admin.reading import Select, read_selections
+from ledger.admin.rendering import report_of, tell_changes
 from ledger.admin.shell import AsJson, Conversation, with_ledger
 from ledger.history.configuration import read_configuration
 from ledger.history.discovery import discover, load_chain
@@ -73,8 +74,10 @@ def context(
         made = await ledger.context(conversation, pipeline=pipeline, turn=turn, run=run, selections=selections)
         reason = budget.reason(made.tokens)
         if format_name is not None:
-            export = WRITERS[format_name](made.messages)
-            print_json(export.payload)
+            export = await ledger.export(conversation, format_name, messages=made.messages)
+            report = report_of(conversation, format_name, export)
+            print_json(report | {"payload": export.payload} if as_json else export.payload)
+            tell_changes([] if as_json else [report])
         elif as_json:
             print_json(_record(made, reason))
         else:

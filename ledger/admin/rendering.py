@@ -10,7 +10,7 @@ import msgspec
 from ledger.admin.output import make_console, print_json
 from ledger.admin.sinks import open_sink
 from ledger.admin.sources import MESSAGES
-from ledger.transcripts import write_lines
+from ledger.message_lines import write_lines
 from projector.formats import STREAM_WRITERS
 from projector.json import dump
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ledger.ledger import Ledger
+    from projector.formats import Export
     from projector.formats.draft import Loss
 
 
@@ -39,12 +40,7 @@ async def render(ledger: Ledger, conversation: str | None, format_name: str, out
                 reports.append({"conversation": name, "format": format_name, "losses": list(map(msgspec.to_builtins, losses))})
                 continue
             export = await ledger.export(name, format_name)
-            report = {
-                "conversation": name,
-                "format": format_name,
-                "losses": [msgspec.to_builtins(loss) for loss in export.losses],
-                "repairs": [msgspec.to_builtins(repair) for repair in export.repairs],
-            }
+            report = report_of(name, format_name, export)
             if as_json and output is None:
                 write(dump(report | {"payload": export.payload}))
                 continue
@@ -59,7 +55,7 @@ async def render(ledger: Ledger, conversation: str | None, format_name: str, out
     elif not as_json:
         if output is not None:
             make_console().print(f"{output}: {len(names):,} conversations", markup=False, soft_wrap=True)
-        _tell_changes(reports)
+        tell_changes(reports)
 
 
 def _as_object(payload: Any, format_name: str) -> dict[str, Any]:
@@ -69,7 +65,18 @@ def _as_object(payload: Any, format_name: str) -> dict[str, Any]:
     return {"events" if format_name in STREAM_WRITERS else "input" if format_name == "responses" else "messages": payload}
 
 
-def _tell_changes(reports: Sequence[dict[str, Any]]) -> None:
+def report_of(conversation: str, format_name: str, export: Export) -> dict[str, Any]:
+    """What an export had no place for, and what was changed in it."""
+    return {
+        "conversation": conversation,
+        "format": format_name,
+        "losses": [msgspec.to_builtins(loss) for loss in export.losses],
+        "repairs": [msgspec.to_builtins(repair) for repair in export.repairs],
+    }
+
+
+def tell_changes(reports: Sequence[dict[str, Any]]) -> None:
+    """Says it on standard error."""
     for report in reports:
         for kind, word in (("losses", "lost"), ("repairs", "mended")):
             for change in report.get(kind, ()):

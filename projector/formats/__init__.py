@@ -4,7 +4,7 @@ Reading a file and talking to a server must not live here.
 """
 
 from projector.formats.format import Export, FormatError, StreamEnd, StreamFormat
-from projector.formats.registry import READERS, STREAM_WRITERS, STREAMS, WRITERS
+from projector.formats.registry import READERS, STREAM_WRITERS, STREAMS, WRITERS, write_stream
 
 __all__ = [
     "READERS",
@@ -15,4 +15,5 @@ __all__ = [
     "FormatError",
     "StreamEnd",
     "StreamFormat",
+    "write_stream",
 ]

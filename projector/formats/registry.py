@@ -28,6 +28,8 @@ from projector.formats.anthropic_events import write_stream as write_anthropic
 from projector.formats.bedrock_stream import BedrockStream
 from projector.formats.chat_chunks import write_stream as write_chat
 from projector.formats.chat_stream import ChatStream
+from projector.formats.draft import Loss
+from projector.formats.format import Export
 from projector.formats.gemini_stream import GeminiStream
 from projector.formats.responses_events import write_stream as write_responses
 from projector.formats.responses_stream import ResponsesStream
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from projector.formats.draft import History
-    from projector.formats.format import Export, StreamFormat
+    from projector.formats.format import StreamFormat
     from projector.message import Message
 
 STREAMS: Final[dict[str, Callable[[str, Callable[[], str]], StreamFormat]]] = {
@@ -88,3 +90,12 @@ STREAM_WRITERS: Final[dict[str, Callable[[Sequence[Message]], list[dict[str, Any
     "responses-stream": write_responses,
 }
 """What writes messages as they would have been streamed."""
+_ANSWERS_ONLY: Final = frozenset({"ai-sdk-stream", "anthropic-stream", "chat-stream", "responses-stream"})
+
+
+def write_stream(messages: Sequence[Message], name: str) -> Export:
+    """Messages as they would have been streamed, one event an item, with what a stream of this format can't say."""
+    beside = WRITERS[name.removesuffix("-stream")](messages)  # what has no form in a history has none in a stream
+    others = sum(message.role != "assistant" for message in messages) if name in _ANSWERS_ONLY else 0
+    told = (Loss(f"{others} messages that are not a model's: a stream is of answers"),) if others else ()
+    return Export(STREAM_WRITERS[name](messages), (*told, *beside.losses))
