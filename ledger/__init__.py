@@ -4,8 +4,7 @@ What lives here joins the log (`stream`) and the translation (`projector`). A se
 is the only one.
 """
 
-from ledger.beginning import ACTIVE_LEAF
-from ledger.contexts import Context
+from ledger.context.context import Context
 from ledger.erasure import Erased
 from ledger.errors import (
     ImportDiffers,
@@ -27,11 +26,12 @@ from ledger.errors import (
 )
 from ledger.following import OpenRun, Replay
 from ledger.ledger import Ledger
-from ledger.media import Media
 from ledger.opening import open_ledger
-from ledger.reading import Tree
 from ledger.records import ConversationInfo, RunInfo
-from ledger.run import Run
+from ledger.runs.run import Run
+from ledger.runs.start import ACTIVE_LEAF
+from ledger.tables.media import Media
+from ledger.transcript import Tree
 
 __all__ = [
     "ACTIVE_LEAF",

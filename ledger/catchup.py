@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
-from ledger.effects import Ended, take_in
 from ledger.erasure import finish_erasure, is_pending
 from ledger.errors import LedgerBehind
+from ledger.projection import Ended, take_in
 from projector import State, open_runs
 from projector.compaction import keep
 from projector.loading import restore
 from stream import SnapshotUnreadable, Truncated
 
 if TYPE_CHECKING:
-    from ledger.effects import Effect
-    from ledger.sqlite import LedgerTables, Position
+    from ledger.projection import Effect
+    from ledger.tables.tables import LedgerTables, Position
     from stream import EventStore
 
 _LOG: Final = structlog.get_logger("tailfold.ledger")

@@ -16,7 +16,7 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from ledger.commit import NEW_CONVERSATION
+from ledger.tables.commit import NEW_CONVERSATION
 from projector import events as ev
 from projector.folds import open_runs
 from projector.state import State
@@ -27,7 +27,7 @@ from stream.sqlite.statistics import stream_statistics
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ledger.sqlite import LedgerTables
+    from ledger.tables.tables import LedgerTables
     from stream import EventStore
     from stream.sqlite import Database, Sql
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ledger.catchup import CatchUp
-    from ledger.sqlite import LedgerTables
+    from ledger.tables.tables import LedgerTables
     from projector import Message, State
     from stream import Event, EventStore
 

@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
-from ledger import reconciliation
-from ledger.backup import back_up, file_of
-from ledger.beginning import ACTIVE_LEAF, Parent, abandon, append_start
-from ledger.contexts import Contexts
+from ledger.context.context import Contexts
 from ledger.erasure import begin_erasure, finish_erasure
 from ledger.errors import LedgerBehind, LedgerDiverged, UnknownConversation, UnknownMessage, UnknownRun
 from ledger.following import follow_conversation
-from ledger.holds import held, hold
-from ledger.intake import TakenIn, take_in
-from ledger.media import get_media, put_media
-from ledger.outbox import Outbox
 from ledger.pins import pins_of
-from ledger.recorded import Recorded
-from ledger.run import Run
+from ledger.runs.outbox import Outbox
+from ledger.runs.run import Run
+from ledger.runs.start import ACTIVE_LEAF, Parent, abandon, append_start
+from ledger.tables.holds import held, hold
+from ledger.tables.media import get_media, put_media
+from ledger.transfer.importing import TakenIn, take_in
+from ledger.transfer.recorded import Recorded
+from ledger.upkeep import reconcile as reconciliation
+from ledger.upkeep.backup import back_up, file_of
 from projector import compact, load, open_runs
 from projector import events as ev
 from projector.compaction import keep
 from projector.context.retention import POLICY
 from projector.events import validate
 from projector.formats import STREAMS
-from projector.json import dump, encode, join_fields, raw
+from projector.json_text import dump, encode, join_fields, raw
 from stream import (
     CorruptEvent,
     NewEvent,
@@ -38,9 +38,9 @@ from stream import (
     ProducerGap,
     SnapshotUnreadable,
 )
-from stream.finishing import finish_anyway
 from stream.limits import MAX_RUN_ID_BYTES, check_id, check_position
 from stream.sqlite.statistics import store_statistics
+from stream.tasks import finish_anyway
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -49,14 +49,14 @@ if TYPE_CHECKING:
 
     from ledger.erasure import Erased
     from ledger.following import Replay
-    from ledger.media import Media
     from ledger.records import RunInfo
-    from ledger.sqlite import LedgerTables
-    from ledger.verification import Finding
+    from ledger.tables.media import Media
+    from ledger.tables.tables import LedgerTables
+    from ledger.upkeep.verify import Finding
     from projector import Block, Compaction, Projector, State
     from projector.events import Action
-    from projector.formats.attachments import Attachment
-    from projector.formats.draft import History
+    from projector.formats.shared.history import History
+    from projector.formats.shared.media_refs import Attachment
     from stream import AppendResult, Event, EventStore
     from stream.sqlite.statistics import StoreStatistics
 
@@ -299,7 +299,7 @@ class Ledger(Contexts):
     def reconcile(self, conversation: str | None = None, *, repair: bool = False) -> AsyncIterator[Finding]:
         """How ledger and log differ, of one conversation or all; with `repair` what can be mended is.
 
-        See `ledger.reconciliation.reconcile`. Raises `UnknownConversation`.
+        See `ledger.upkeep.reconcile.reconcile`. Raises `UnknownConversation`.
         """
         return reconciliation.reconcile(self, conversation, repair=repair)
 

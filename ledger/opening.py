@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.errors import LogReplaced
 from ledger.ledger import Ledger
-from ledger.sqlite import LedgerTables
+from ledger.tables.tables import LedgerTables
 from stream import MemoryStore, Opening, open_store
-from stream.finishing import finish_anyway
 from stream.opening import sqlite_path
 from stream.sqlite import MEMORY, Database, Durability, SqliteStore, open_database
+from stream.tasks import finish_anyway
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from projector.draft import Usage
-from projector.json import JsonText, decode
+from projector.json_text import JsonText, decode
+from projector.run_draft import Usage
 
 if TYPE_CHECKING:
     from projector import End
-    from projector.draft import RunDraft
+    from projector.run_draft import RunDraft
 
 
 class ConversationInfo(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ that `load` and `compact` use.
 
 from projector.compaction import Compaction, compact
 from projector.folds import open_runs, transcript
-from projector.json import InvalidJson
+from projector.json_text import InvalidJson
 from projector.loading import Loaded, load
 from projector.message import Block, Message, present
 from projector.projector import Projector

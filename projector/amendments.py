@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from projector.draft import Refused, approve_block, cite_block, is_call, read_patch, redacted_blocks
 from projector.events import BlockAnnotated, MessageAnnotated, MessageRedacted, ToolApproval
+from projector.run_draft import Refused, approve_block, cite_block, is_call, read_patch, redacted_blocks
 
 if TYPE_CHECKING:
     from projector.message import Message

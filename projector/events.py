@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Literal
 import msgspec
 from msgspec import Raw
 
-from projector.json import NOTHING, InvalidJson, JsonText, decode, encode, split
+from projector.json_text import NOTHING, InvalidJson, JsonText, decode, encode, split
 from stream import InvalidEvent, InvalidId, NewEvent
 from stream.limits import MAX_ID_BYTES, MAX_RUN_ID_BYTES, check_id
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from projector import draft as drafts
 from projector import events as ev
+from projector import run_draft as drafts
 from projector.amendments import Amendment, amend_message, asks_for
-from projector.draft import Anomaly, Refused, RunDraft
 from projector.events import read_body, unknown_fields
-from projector.json import InvalidJson, text_of
+from projector.json_text import InvalidJson, text_of
 from projector.projector import Projector
+from projector.run_draft import Anomaly, Refused, RunDraft
 from projector.settle import End, recovered_outcome, settle
 from projector.state import EndedRun, State, decode_state, encode_state
 from stream import InvalidId

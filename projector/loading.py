@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import structlog
 
-from projector.json import InvalidJson
+from projector.json_text import InvalidJson
 from stream import Snapshot, SnapshotUnreadable, Truncated
 
 if TYPE_CHECKING:

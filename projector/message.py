@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from projector.json import JsonText, decode, plain
+from projector.json_text import JsonText, decode, plain
 
 
 class Block(msgspec.Struct, frozen=True, omit_defaults=True):

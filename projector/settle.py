@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from projector.draft import freeze_block
 from projector.message import Block, Message
+from projector.run_draft import freeze_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from projector.draft import MessageDraft, RunDraft
+    from projector.run_draft import MessageDraft, RunDraft
 
 _OUTCOME: Final = {"commit": "incomplete", "fail": "failed", "cancel": "cancelled"}
 _STATUS: Final = {"completed": "committed", "incomplete": "committed", "cancelled": "cancelled", "failed": "failed"}

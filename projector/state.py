@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
 
-from projector.draft import Anomaly, RunDraft, Usage
-from projector.json import InvalidJson, decode, dump
+from projector.json_text import InvalidJson, decode, dump
 from projector.message import Message
 from projector.persistent import Sequence, Table, Text
+from projector.run_draft import Anomaly, RunDraft, Usage
 from projector.settle import End, settle
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from urllib.parse import unquote
 
 from stream.errors import StoreUnusable
-from stream.finishing import finish_anyway
 from stream.memory import MemoryStore
 from stream.sqlite.database import Durability, open_database
 from stream.sqlite.store import SqliteStore
+from stream.tasks import finish_anyway
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator

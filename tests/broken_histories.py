@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from projector import Block, Message
-from projector.formats.draft import text_block, text_parts
-from projector.formats.payloads import opaque
+from projector.formats.shared.history import text_block, text_parts
+from projector.formats.shared.payloads import opaque
 
 
 def message(name: str, role: str, *blocks: Block, status: str = "complete", **metadata: str) -> Message:

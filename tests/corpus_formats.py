@@ -15,8 +15,8 @@ from projector.formats import READERS, STREAMS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from projector.formats.draft import History
     from projector.formats.format import StreamFormat
+    from projector.formats.shared.history import History
 
 TOLD: Final = ("anthropic", "chat", "responses", "gemini", "bedrock")
 """Formats whose text deltas are joined by `told_text`."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
-from ledger.admin.lines import FileError, open_lines
-from ledger.admin.sources import base_of, name_of, read_file
 from ledger.errors import LedgerError
-from ledger.intake import take_in
+from ledger.transfer.files import FileError, open_lines
+from ledger.transfer.importing import take_in
+from ledger.transfer.sources import base_of, name_of, read_file
 from stream import StreamError
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from projector import transcript
 from projector.events import ConversationCreated, to_event, validate
-from projector.formats.draft import runs_of
 from projector.formats.format import FormatError
-from projector.json import dump, raw
+from projector.formats.shared.history import runs_of
+from projector.json_text import dump, raw
 from stream import Event
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from projector import Message
     from projector.events import Body
-    from projector.formats.draft import History
+    from projector.formats.shared.history import History
     from stream import NewEvent
 
 _ID_BYTES: Final = 200

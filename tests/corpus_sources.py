@@ -10,10 +10,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from projector import events as ev
-from projector.formats.draft import Draft, History, call_block, result_draft, runs_of, text_block, text_parts
 from projector.formats.format import FormatError
-from projector.formats.unwrap import Exchange, Payload, SseReader, read_all, read_cassette
-from projector.json import dump, is_json, raw
+from projector.formats.recordings.transport import Exchange, Payload, SseReader, read_all, read_cassette
+from projector.formats.shared.history import Draft, History, call_block, result_draft, runs_of, text_block, text_parts
+from projector.json_text import dump, is_json, raw
 from tests.corpus_formats import (
     TOLD,
     Foreign,

@@ -8,7 +8,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger import open_ledger
-from ledger.verification import verify
+from ledger.upkeep.verify import verify
 from projector import Projector, transcript
 from tests.talk import finished, new, said, started
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from projector import State, transcript
 from projector.events import to_event
-from projector.formats.chat_stream import ChatStream
-from projector.formats.draft import runs_of
-from projector.formats.responses_stream import ResponsesStream
+from projector.formats.chat.stream_reader import ChatStream
+from projector.formats.responses.stream_reader import ResponsesStream
+from projector.formats.shared.history import runs_of
 from stream import Event, NewEvent
 from tests.recordings import SHARED
 from tests.talk import started
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from projector import Message
     from projector.events import Body
     from projector.formats import StreamFormat
-    from projector.formats.draft import History
+    from projector.formats.shared.history import History
 
 WHY_NONE: Final = "the shared recordings are not beside this repository"
 STREAMS: Final[dict[str, type[ChatStream | ResponsesStream]]] = {"chat": ChatStream, "responses": ResponsesStream}

@@ -11,7 +11,7 @@ import pytest
 
 from projector import transcript
 from projector.events import to_event, validate
-from projector.formats.draft import runs_of
+from projector.formats.shared.history import runs_of
 from stream import Event
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from projector import Message, State
     from projector.events import Body
-    from projector.formats.draft import History
+    from projector.formats.shared.history import History
 
 DATA: Final = Path(__file__).parents[2] / "shared" / "data"
 needs_data: Final = pytest.mark.skipif(not DATA.is_dir(), reason="the shared data is not beside this repository")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from projector.events import RawEvent, RunStep
-from projector.formats.agui import read, write
-from projector.formats.agui_stream import AguiStream, write_stream
+from projector.formats.agui.reader import read, write
+from projector.formats.agui.stream_reader import AguiStream, write_stream
 from projector.formats.format import FormatError
-from projector.json import text_of
+from projector.json_text import text_of
 from tests.shared_data import files, imported, needs_data, read_text
 from tests.ui_readings import (
     BENCHMARK,

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from projector.events import RawEvent, RunPaused, RunUsage
-from projector.formats.agui import write
-from projector.formats.agui_stream import write_stream
+from projector.formats.agui.reader import write
+from projector.formats.agui.stream_reader import write_stream
 from projector.formats.format import FormatError
-from projector.formats.payloads import signer_of
-from projector.json import text_of
+from projector.formats.shared.payloads import signer_of
+from projector.json_text import text_of
 from tests.test_agui import DONE, RUN, call, event, feed, result, shape, text, thought
 from tests.ui_readings import blocks_said, folded
 

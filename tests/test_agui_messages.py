@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from projector.formats.agui import read, write
-from projector.formats.agui_stream import write_stream
-from projector.formats.blocks import media_block
-from projector.formats.draft import text_block
+from projector.formats.agui.reader import read, write
+from projector.formats.agui.stream_reader import write_stream
 from projector.formats.format import FormatError
-from projector.formats.payloads import opaque, signer_of
-from projector.json import dump
+from projector.formats.shared.blocks import media_block
+from projector.formats.shared.history import text_block
+from projector.formats.shared.payloads import opaque, signer_of
+from projector.json_text import dump
 from projector.message import Block, Message
 from tests.shared_data import imported, naughty
 from tests.test_agui import check_order, feed

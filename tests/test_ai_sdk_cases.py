@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 
 from projector.events import RunStep
-from projector.formats.ai_sdk import write
-from projector.formats.ai_sdk_stream import write_stream
+from projector.formats.ai_sdk.reader import write
+from projector.formats.ai_sdk.stream_reader import write_stream
 from projector.formats.format import FormatError
-from projector.formats.payloads import opaque, signer_of
+from projector.formats.shared.payloads import opaque, signer_of
 from projector.message import Block
 from tests.test_ai_sdk import check_order, chunk, feed, parsed, raw_events
 from tests.ui_readings import a_call, a_message, a_result, blocks_said, folded, paths

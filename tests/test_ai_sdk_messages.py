@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from projector.formats.ai_sdk import read, write
-from projector.formats.ai_sdk_stream import write_stream
-from projector.formats.blocks import media_block
-from projector.formats.draft import text_block
+from projector.formats.ai_sdk.reader import read, write
+from projector.formats.ai_sdk.stream_reader import write_stream
 from projector.formats.format import FormatError
-from projector.formats.payloads import opaque, signer_of
+from projector.formats.shared.blocks import media_block
+from projector.formats.shared.history import text_block
+from projector.formats.shared.payloads import opaque, signer_of
 from projector.message import Block, Message
 from tests.shared_data import imported, naughty
 from tests.test_ai_sdk import check_order, feed, parsed

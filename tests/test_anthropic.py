@@ -11,8 +11,8 @@ import pytest
 from projector import Block, Message, State, transcript
 from projector.events import BlockDelta, Body, RawEvent, RunUsage, to_event
 from projector.formats import FormatError
-from projector.formats.anthropic import AnthropicStream
-from projector.json import text_of
+from projector.formats.anthropic.stream_reader import AnthropicStream
+from projector.json_text import text_of
 from tests.talk import number, started
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 
 from projector import Block, Message
 from projector.formats import FormatError
-from projector.formats.anthropic import AnthropicStream
-from projector.formats.anthropic_messages import read, write
-from projector.formats.draft import text_block
-from projector.formats.payloads import opaque
+from projector.formats.anthropic.reader import read, write
+from projector.formats.anthropic.stream_reader import AnthropicStream
+from projector.formats.shared.history import text_block
+from projector.formats.shared.payloads import opaque
 from projector.formats.validators import validate_anthropic
 from tests.broken_histories import HISTORIES, call, message, result, thought, user
 from tests.openai_recordings import messages_of
@@ -141,7 +141,7 @@ def test_what_was_written_is_valid_and_comes_back_as_it_was(messages: list[Messa
 @functools.cache
 def requests() -> list[tuple[str, dict[str, Any]]]:
     """Recorded requests that Anthropic has answered."""
-    cassettes = pytest.importorskip("projector.formats.cassettes")
+    cassettes = pytest.importorskip("projector.formats.recordings.cassettes")
     pytest.importorskip("yaml")
     return [
         (path.name, {name: body[name] for name in ("system", "messages") if name in body})

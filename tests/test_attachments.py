@@ -13,16 +13,16 @@ import pytest
 
 from ledger import open_ledger
 from projector.formats import READERS, WRITERS
-from projector.formats.attachments import REFERENCE, Detacher
-from projector.formats.documents import read_document
-from projector.formats.draft import runs_of
+from projector.formats.recordings.documents import read_document
+from projector.formats.shared.history import runs_of
+from projector.formats.shared.media_refs import REFERENCE, Detacher
 from tests.shared_data import imported
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from ledger import Ledger
-    from projector.formats.draft import History
+    from projector.formats.shared.history import History
     from stream.sqlite import Sql
 
 pytestmark = pytest.mark.anyio

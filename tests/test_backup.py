@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger import open_ledger
-from ledger.backup import known_scripts
+from ledger.upkeep.backup import known_scripts
 from stream import NewEvent, Producer, Snapshot, StoreFull, StoreUnusable, StreamError, open_store
 from stream.sqlite import SqliteStore
 from stream.sqlite.backup import back_up, restore

@@ -72,7 +72,7 @@ async def test_what_a_killed_copy_left_is_no_obstacle(tmp_path: Path) -> None:
 COPYING = """
 import asyncio, sys
 from ledger import open_ledger
-from ledger.backup import known_scripts
+from ledger.upkeep.backup import known_scripts
 from stream.sqlite import SqliteStore
 from stream.sqlite.backup import back_up, restore
 

@@ -24,7 +24,7 @@ from benchmarks.workloads.turns_of_peers import FILLERS
 from ledger import open_ledger
 from projector import load, transcript
 from projector.context.tokens import tokens_of
-from projector.context.tools import pair
+from projector.context.tool_groups import pair
 from stream import MemoryStore, NewEvent
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ import pytest
 
 from projector import Block, Message
 from projector.events import Body, RawEvent, RunUsage, to_event
-from projector.formats import FormatError, chat
-from projector.formats.chat_chunks import write_stream
+from projector.formats import FormatError
+from projector.formats.chat import reader as chat
+from projector.formats.chat.stream_writer import write_stream
 from projector.formats.validators import validate_chat
-from projector.json import text_of
+from projector.json_text import text_of
 from tests.openai_recordings import feed, imported, messages_of
 
 END = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}

@@ -13,7 +13,7 @@ from projector.context.chain import ChainSession
 from projector.context.delta import Delta, Full, ProviderCapabilities
 from projector.context.pipeline import Pipeline, Summaries
 from projector.context.plugins import DEFAULT, Bundled, keep_window
-from projector.json import encode
+from projector.json_text import encode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

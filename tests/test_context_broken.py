@@ -13,26 +13,26 @@ from ledger import UnknownConversation, open_ledger
 from projector.context.budget import Budget, old_part
 from projector.context.chain import ChainSession
 from projector.context.expansion import Refusal, Request
-from projector.context.models import ModelConfig
+from projector.context.model_registry import ModelConfig
 from projector.context.pipeline import Pipeline, Summaries
 from projector.context.plugins import BUNDLED, DEFAULT, UserPlugin
 from projector.context.policies import Action, ExpirationPolicy, Override, PolicyRegistry
+from projector.context.result_stages import Expiration, NearDuplicates, Relevance, summarizer_of
 from projector.context.retention import AdditionalContent
-from projector.context.shaping import Shaped, Source
-from projector.context.stages import Expiration, NearDuplicates, Relevance, summarizer_of
+from projector.context.stage import Shaped, Source
 from projector.context.summaries import SummaryMaker
 from projector.context.tokens import result_text
-from projector.context.tools import pair
+from projector.context.tool_groups import pair
 from projector.context.windows import effective, window
 from projector.events import ContextExpanded
-from projector.json import encode
+from projector.json_text import encode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
     from ledger import Ledger
-    from ledger.contexts import Context
+    from ledger.context.context import Context
     from projector import Message
 
 pytestmark = pytest.mark.anyio

@@ -10,10 +10,10 @@ from projector.context.budget import Budget
 from projector.context.chain import ChainSession
 from projector.context.pipeline import Pipeline, Summaries, make_view
 from projector.context.plugins import DEFAULT, Bundled, keep_role_pairs, keep_token_budget, keep_window
-from projector.context.shaping import Source
+from projector.context.stage import Source
 from projector.formats import WRITERS
 from projector.formats.validators import validate_anthropic, validate_chat, validate_responses
-from projector.json import encode
+from projector.json_text import encode
 from tests.corpus import look
 from tests.corpus_parts import files_of
 from tests.faults.sizes import FULL

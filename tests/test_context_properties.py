@@ -19,15 +19,15 @@ from ledger import RunLost, open_ledger
 from projector.context.budget import SUMMARY, Budget
 from projector.context.chain import ChainSession
 from projector.context.expiration import Rules
-from projector.context.models import ModelConfig
+from projector.context.model_registry import ModelConfig
 from projector.context.pipeline import Pipeline, Summaries, View, make_view
 from projector.context.plugins import BUNDLED, DEFAULT
 from projector.context.policies import Action, ExpirationPolicy, PolicyRegistry
-from projector.context.stages import Expiration, NearDuplicates, Relevance
+from projector.context.result_stages import Expiration, NearDuplicates, Relevance
 from projector.context.summaries import SummaryMaker
 from projector.context.tokens import weight_of
-from projector.context.tools import SYNTHETIC, answers, calls_of, group, ids_of, pair
-from projector.json import encode
+from projector.context.tool_groups import SYNTHETIC, answers, calls_of, group, ids_of, pair
+from projector.json_text import encode
 from tests.talk import new
 from tests.test_context_broken import CUT as SHORT
 from tests.test_context_broken import LONG, expiring, fill, results_of, summing
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ledger import Ledger
     from projector import Message
     from projector.context.report import Change
-    from projector.context.shaping import Stage
+    from projector.context.stage import Stage
 
 pytestmark = pytest.mark.anyio
 WORDS: Final = ("rain in Rome", "prices of pianos", "\U0001f600 é " * 40, "", "line of a report\n" * 30, "x")

@@ -18,11 +18,11 @@ from projector.context.lifecycle import Lifecycle
 from projector.context.pipeline import Pipeline
 from projector.context.plugins import DEFAULT, Bundled, keep_window
 from projector.context.policies import Action, ExpirationPolicy, Override, PolicyRegistry
-from projector.context.stages import Expiration, NearDuplicates, Relevance, summarizer_of
+from projector.context.result_stages import Expiration, NearDuplicates, Relevance, summarizer_of
 from projector.context.summaries import SummaryMaker
 from projector.context.tokens import result_text
 from projector.events import ContextCompacted, ContextExpanded
-from projector.json import encode
+from projector.json_text import encode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

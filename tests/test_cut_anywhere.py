@@ -10,7 +10,9 @@ import pytest
 
 from projector import End, settle, transcript
 from projector.events import RunFinished, RunStarted, to_event
-from projector.formats import anthropic_messages, chat, responses
+from projector.formats.anthropic import reader as anthropic_messages
+from projector.formats.chat import reader as chat
+from projector.formats.responses import reader as responses
 from projector.formats.validators import validate_anthropic, validate_chat, validate_responses
 from stream import Event
 from tests.broken_histories import user

@@ -17,8 +17,8 @@ from projector.context import delta
 from projector.context.delta import Delta, Full, ProviderCapabilities, ProviderSession
 from projector.context.pipeline import Pipeline
 from projector.context.policies import ExpirationPolicy
-from projector.context.stages import Expiration
-from projector.context.tools import ids_of, pair
+from projector.context.result_stages import Expiration
+from projector.context.tool_groups import ids_of, pair
 from tests.faults.children import Child, Parent
 from tests.vectors.delta import message
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ledger import Ledger
-    from ledger.contexts import Context
+    from ledger.context.context import Context
     from projector import Message
 
 pytestmark = pytest.mark.anyio

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from ledger.admin.lines import FileError, open_lines
-from ledger.admin.sources import read_file
+from ledger.transfer.files import FileError, open_lines
+from ledger.transfer.sources import read_file
 from projector.formats import READERS, STREAMS, FormatError
-from projector.formats.detection import Detected, detect
-from projector.formats.documents import first_values
-from projector.formats.exchanges import format_of
+from projector.formats.recordings.detection import Detected, detect
+from projector.formats.recordings.documents import first_values
+from projector.formats.recordings.exchanges import format_of
+from projector.formats.recordings.transport import read_all
 from projector.formats.registry import OF_LINES
-from projector.formats.unwrap import read_all
 from tests.corpus import look
 from tests.corpus_formats import kind_of, load
 from tests.corpus_parts import files_of
@@ -27,7 +27,7 @@ from tests.shared_data import DATA, needs_data, read_bytes
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ledger.recorded import Recorded
+    from ledger.transfer.recorded import Recorded
 
 USER: Final[dict[str, Any]] = {"role": "user", "content": "hi"}
 ANSWER: Final[dict[str, Any]] = {"role": "assistant", "content": "hello"}

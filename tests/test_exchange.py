@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ledger.admin.jsonl import look_through
-from ledger.admin.lines import FileError, open_lines
+from ledger.transfer.files import FileError, open_lines
+from ledger.transfer.jsonl import look_through
 from stream import Event, NewEvent, open_store
 from tests.talk import conversation, finished, new, said, started
 from tests.test_bad_input import refused

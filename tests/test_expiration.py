@@ -29,12 +29,12 @@ from projector.context.lifecycle import Lifecycle, LifecycleEvent
 from projector.context.overflow import recover
 from projector.context.policies import Action, ExpirationPolicy, Override, PolicyRegistry, read_registry, resolve
 from projector.context.ranges import take_range
-from projector.context.settings import SettingsError
+from projector.context.settings_file import SettingsError
 from projector.context.shortening import first_n, text_of
 from projector.context.similarity import drop_irrelevant, find_duplicates, irrelevant, replace_duplicates
-from projector.context.tools import group, pair
+from projector.context.tool_groups import group, pair
 from projector.events import ContextCompacted, ContextExpanded
-from projector.json import encode as encode_json
+from projector.json_text import encode as encode_json
 from tests.vectors.delta import message
 
 CUT = ExpirationPolicy(1, "compact", "first_n_chars", 10)

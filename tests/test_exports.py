@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from ledger import open_ledger
 from projector.formats import STREAM_WRITERS, STREAMS, WRITERS
-from projector.formats.anthropic_events import write_stream
-from projector.formats.draft import text_block
-from projector.formats.payloads import opaque
+from projector.formats.anthropic.stream_writer import write_stream
+from projector.formats.shared.history import text_block
+from projector.formats.shared.payloads import opaque
 from projector.formats.validators import validate_anthropic, validate_chat, validate_responses
 from projector.message import Block
 from tests.random_talks import Begin, Step, Talk, conversations

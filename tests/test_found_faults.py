@@ -16,11 +16,11 @@ import pytest
 
 import stream.sqlite.database as database_module
 from ledger import Ledger, LedgerDiverged, RunEnded, RunLost, open_ledger
-from ledger.sqlite import LedgerTables
+from ledger.tables.tables import LedgerTables
 from projector import InvalidJson, transcript
 from projector.events import validate
 from projector.formats import FormatError
-from projector.formats.anthropic import AnthropicStream
+from projector.formats.anthropic.stream_reader import AnthropicStream
 from stream import Event, InvalidEvent, MemoryStore, NewEvent, SeqConflict, StoreFull, StoreUnusable, open_store
 from stream.sqlite import MEMORY, open_database
 from tests.talk import finished, new, said, started
@@ -380,7 +380,7 @@ def test_a_redaction_that_holds_no_json_is_an_anomaly() -> None:
 async def test_an_append_that_is_stored_is_acknowledged_whatever_befalls_its_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stream.sqlite.writer import Writer  # noqa: PLC0415
+    from stream.sqlite.appender import Writer  # noqa: PLC0415
 
     async def fail(*_: object) -> bool:
         raise StoreFull("while asking why")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from projector.events import BlockDelta, Body, RawEvent, RunStarted
-from projector.formats.bedrock_stream import BedrockStream
+from projector.formats.bedrock.stream_reader import BedrockStream
 from projector.formats.format import FormatError
-from projector.formats.gemini_stream import GeminiStream
-from projector.json import is_json
+from projector.formats.gemini.stream_reader import GeminiStream
+from projector.json_text import is_json
 from tests.shared_data import files, fold, naughty, needs_data, read_bytes
 from tests.test_unwrap import frame
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from projector.events import RunUsage
-from projector.formats import bedrock_messages, gemini_messages
+from projector.formats.bedrock import reader as bedrock_messages
 from projector.formats.format import FormatError
-from projector.formats.unwrap import read_all, read_cassette
+from projector.formats.gemini import reader as gemini_messages
+from projector.formats.recordings.transport import read_all, read_cassette
 from tests.shared_data import files, imported, needs_data, read_bytes, read_text
 from tests.test_gemini_bedrock import Chunk, bedrock, feed, gemini
 

@@ -20,12 +20,12 @@ from structlog.testing import capture_logs
 from ledger.history.discovery import discover, load_chain
 from projector import Block, Message
 from projector.context.chain import ChainSession, open_session, run_chain, switch_model
-from projector.context.items import fold_items
-from projector.context.models import ModelConfig, UnknownModel, read_models
+from projector.context.model_registry import ModelConfig, UnknownModel, read_models
+from projector.context.plugin_items import fold_items
 from projector.context.plugins import BUNDLED, DEFAULT, UserPlugin
-from projector.context.tools import calls_of, group, ids_of, pair
+from projector.context.tool_groups import calls_of, group, ids_of, pair
 from projector.context.windows import effective, window
-from projector.json import encode
+from projector.json_text import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

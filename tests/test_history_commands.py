@@ -14,12 +14,12 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from ledger.history.configuration import Configuration, change_configuration, parse_configuration, read_configuration
 from ledger.history.discovery import BadPlugin, discover, load_plugin
-from projector.context.commands import BadCommand, parse_command
-from projector.context.models import read_models
+from ledger.history.settings import Configuration, change_configuration, parse_configuration, read_configuration
+from projector.context.model_registry import read_models
 from projector.context.plugins import BUNDLED, DEFAULT, UserPlugin
-from projector.context.settings import SettingsError
+from projector.context.runtime_commands import BadCommand, parse_command
+from projector.context.settings_file import SettingsError
 from tests.test_commands import Shell
 from tests.test_ledger_commands import RUNNER
 

@@ -10,10 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from ledger.history import HistoryRuntime, SessionRegistry, TooManySessions
-from ledger.history.configuration import read_configuration
 from ledger.history.discovery import discover
 from ledger.history.sessions import UnknownSession
-from projector.context.models import ModelConfig, UnknownModel
+from ledger.history.settings import read_configuration
+from projector.context.model_registry import ModelConfig, UnknownModel
 from tests.test_history_chain import text
 
 if TYPE_CHECKING:

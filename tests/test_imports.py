@@ -14,10 +14,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from ledger import ImportDiffers, open_ledger
-from ledger.admin.lines import open_lines
-from ledger.admin.sources import base_of, name_of, read_file
-from ledger.intake import take_in
-from ledger.verification import verify
+from ledger.transfer.files import open_lines
+from ledger.transfer.importing import take_in
+from ledger.transfer.sources import base_of, name_of, read_file
+from ledger.upkeep.verify import verify
 from tests.faults.sizes import FULL
 from tests.shared_data import files, needs_data, read_lines
 from tests.test_commands import Shell
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ledger import Ledger
-    from ledger.intake import TakenIn
+    from ledger.transfer.importing import TakenIn
     from projector import Message
 
 pytestmark = pytest.mark.anyio

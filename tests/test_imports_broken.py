@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from ledger import open_ledger
-from ledger.admin.lines import FileError
 from ledger.errors import LedgerError
+from ledger.transfer.files import FileError
 from projector.formats import READERS, STREAMS
 from stream import StreamError
 from tests.faults.sizes import FULL

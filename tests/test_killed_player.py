@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger import RunOpen, open_ledger
-from ledger.verification import verify
+from ledger.upkeep.verify import verify
 from projector import load, transcript
 from projector.events import BlockDelta
-from projector.json import decode
+from projector.json_text import decode
 from tests.recordings import STREAMS, WHY_NONE, chunks_of, folded_parts, is_prefix, read_parts, size
 from tests.test_commands import Shell
 

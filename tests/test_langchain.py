@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from projector.formats.blocks import media_block
-from projector.formats.draft import text_block
 from projector.formats.format import FormatError
-from projector.formats.langchain import read, write
-from projector.formats.payloads import opaque, signer_of
+from projector.formats.langchain.reader import read, write
+from projector.formats.shared.blocks import media_block
+from projector.formats.shared.history import text_block
+from projector.formats.shared.payloads import opaque, signer_of
 from projector.message import Block, Message
 from tests.shared_data import imported, naughty, needs_data
 from tests.ui_readings import BENCHMARK, a_call, a_message, a_result, agui_events, blocks_said, paths

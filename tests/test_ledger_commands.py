@@ -36,7 +36,7 @@ NEEDING_A_STORE = [
 
 RUNNER = """
 import contextlib, io, json, sys
-from ledger.admin.commands import run_app
+from ledger.admin.app import run_app
 told = []
 for words in json.loads(sys.argv[1]):
     sys.argv[1:] = words

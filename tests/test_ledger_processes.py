@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from ledger import ACTIVE_LEAF, Ledger, RunInfo, RunLost, RunOpen, open_ledger
-from ledger.verification import Finding, verify
+from ledger.upkeep.verify import Finding, verify
 from stream import NewEvent, open_store
 from tests.faults.children import Child, together
 from tests.talk import finished, new, said, started
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from multiprocessing.synchronize import Barrier
     from pathlib import Path
 
-    from ledger.beginning import Parent as Place
+    from ledger.runs.start import Parent as Place
     from projector.events import Action
     from stream import Event
     from tests.faults.children import Parent

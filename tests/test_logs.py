@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from projector.formats import claude_code, pi, swe_agent, tau_bench, trees
+from projector.formats.claude_code import reader as claude_code
+from projector.formats.pi import reader as pi
+from projector.formats.swe_agent import reader as swe_agent
+from projector.formats.tau_bench import reader as tau_bench
+from projector.formats.trees import reader as trees
 from projector.tree import Node, resolve
 from tests.shared_data import files, imported, needs_data, read_lines, read_text
 
@@ -16,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from projector import Message
-    from projector.formats.draft import History
+    from projector.formats.shared.history import History
 
     Read = Callable[[str], Iterator[History]]
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from projector.formats.format import FormatError
-from projector.json import is_json
+from projector.json_text import is_json
 from tests.shared_data import DATA, files, imported, naughty, needs_data, read_bytes, read_text
 from tests.test_logs import READERS, path_of, results, texts
 
 if TYPE_CHECKING:
     from projector import Message
-    from projector.formats.draft import History
+    from projector.formats.shared.history import History
 
 SAMPLES = {
     "claude": "claude-code-log/sessions/representative_messages.jsonl",

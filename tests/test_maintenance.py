@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from ledger.backup import known_scripts
+from ledger.upkeep.backup import known_scripts
 from stream import AppendResult, CorruptEvent, Event, NewEvent, Producer, Snapshot, StoreBusy, open_store
 from stream.sqlite import SqliteStore
 from stream.sqlite import vacuum as vacuuming
-from stream.sqlite.aside import Connect, aside
-from stream.sqlite.checking import Fault, check_file
-from stream.sqlite.checking_log import check_snapshots, check_streams
+from stream.sqlite.blocking import Connect, aside
+from stream.sqlite.integrity import Fault, check_file
+from stream.sqlite.log_integrity import check_snapshots, check_streams
 from stream.sqlite.statistics import store_statistics, stream_statistics
 from stream.sqlite.vacuum import vacuum
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from projector import Block, Message
-from projector.formats.draft import Loss, text_block, text_parts
-from projector.formats.mending import Mended, Rules, mend
-from projector.formats.pairing import NO_RESULT
-from projector.formats.payloads import Media, media_of, opaque, part_block, payload_for, signer_of
-from projector.formats.wellformed import mend_json, mend_text
+from projector.formats.outgoing.pairing import NO_RESULT
+from projector.formats.outgoing.repair import Mended, Rules, mend
+from projector.formats.outgoing.unicode import mend_json, mend_text
+from projector.formats.shared.history import Loss, text_block, text_parts
+from projector.formats.shared.payloads import Media, media_of, opaque, part_block, payload_for, signer_of
 from tests.broken_histories import HISTORIES, call, message, result, thought, user
 
 KINDS: Final = frozenset({"text", "reasoning", "redacted_reasoning", "tool_call", "server_tool_call", "server_tool_result"})

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 
 from ledger import open_ledger
-from ledger.intake import take_in
-from ledger.message_lines import read_lines, write_lines
-from ledger.recorded import Recorded
+from ledger.transfer.archive import read_lines, write_lines
+from ledger.transfer.importing import take_in
+from ledger.transfer.recorded import Recorded
 from projector.formats import FormatError
 from tests import random_talks
 from tests.test_commands import Shell
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ledger import Ledger
-    from projector.formats.draft import Loss
+    from projector.formats.shared.history import Loss
 
 IMAGE = bytes(range(256)) * 40
 

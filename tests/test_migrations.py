@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from ledger import open_ledger
-from ledger.backup import known_scripts
-from ledger.verification import verify
+from ledger.upkeep.backup import known_scripts
+from ledger.upkeep.verify import verify
 from stream import AppendResult, Bounds, NewEvent, Producer, ProducerFenced, SeqConflict, StoreUnusable, Truncated, open_store
 from stream.sqlite import Database, open_database
 from stream.sqlite.backup import restore

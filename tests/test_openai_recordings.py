@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from projector.events import RunUsage, to_event, validate
-from projector.formats import FormatError, chat, chat_chunks, responses, responses_events
+from projector.formats import FormatError
+from projector.formats.chat import reader as chat
+from projector.formats.chat import stream_writer as chat_chunks
+from projector.formats.responses import reader as responses
+from projector.formats.responses import stream_writer as responses_events
 from projector.formats.validators import validate_chat, validate_responses
-from projector.json import is_json
+from projector.json_text import is_json
 from projector.message import Block, Message
 from tests import recordings as anthropic
 from tests.openai_answers import answer_of, chat_usage, read_chat, read_responses, responses_usage
@@ -197,7 +201,7 @@ def answers_to(messages: Sequence[Message]) -> list[Message]:
 
 @pytest.mark.parametrize("path", anthropic.STREAMS, ids=lambda path: path.name.partition(".chunks")[0])
 def test_what_another_provider_has_said_exports_valid(path: Any) -> None:
-    from projector.formats.anthropic import AnthropicStream  # noqa: PLC0415
+    from projector.formats.anthropic.stream_reader import AnthropicStream  # noqa: PLC0415
 
     stream = AnthropicStream("r", iter([f"r.{number}" for number in range(1, 99)]).__next__)
     messages = messages_of([body for chunk in anthropic.chunks_of(path) for body in stream.feed(chunk)])

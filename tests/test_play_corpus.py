@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from projector.events import RunUsage
-from projector.formats.anthropic import AnthropicStream
+from projector.formats.anthropic.stream_reader import AnthropicStream
 from tests.recordings import STREAMS, WHY_NONE, Part, chunks_of, is_prefix, read_parts
 from tests.test_commands import Shell
 

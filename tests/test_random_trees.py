@@ -21,9 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger import Ledger, RunOpen, open_ledger
-from ledger.repair import rebuild_tree
-from ledger.sqlite import LedgerTables
-from ledger.verification import verify
+from ledger.tables.repair import rebuild_tree
+from ledger.tables.tables import LedgerTables
+from ledger.upkeep.verify import verify
 from stream import Bounds
 from stream.sqlite import MEMORY, open_database
 from tests.random_talks import Talk, conversations, hand_made_logs

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pytest
 
 from ledger import Ledger, open_ledger
-from ledger.verification import verify
+from ledger.upkeep.verify import verify
 from projector import ForkPoint
 from projector.tree import ROOT
 from tests.talk import finished, said, started

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger import Ledger, LedgerBehind, LogReplaced, UnknownConversation, open_ledger
-from ledger.backup import restore
-from ledger.verification import MEANINGS, Finding, verify
+from ledger.upkeep.backup import restore
+from ledger.upkeep.verify import MEANINGS, Finding, verify
 from projector import State, open_runs
 from projector.compaction import keep
 from stream import StoreUnusable

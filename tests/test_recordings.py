@@ -10,10 +10,10 @@ import pytest
 
 from ledger import open_ledger
 from ledger.admin.play import play_recording
-from ledger.admin.sources import look_through
+from ledger.transfer.sources import look_through
 from projector import State, transcript
 from projector.events import to_event
-from projector.formats.anthropic import AnthropicStream
+from projector.formats.anthropic.stream_reader import AnthropicStream
 from stream import Event, NewEvent
 from tests.recordings import STREAMS, WHY_NONE, chunks_of, folded_parts, is_prefix, read_parts, read_usage
 

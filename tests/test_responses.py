@@ -11,10 +11,11 @@ import pytest
 
 from projector import Block, Message
 from projector.events import BlockDelta, Body, RawEvent, RunUsage, ToolApproval, to_event
-from projector.formats import FormatError, responses
-from projector.formats.responses_events import write_stream
+from projector.formats import FormatError
+from projector.formats.responses import reader as responses
+from projector.formats.responses.stream_writer import write_stream
 from projector.formats.validators import validate_responses
-from projector.json import text_of
+from projector.json_text import text_of
 from tests.openai_recordings import feed, imported, messages_of
 
 CREATED = {"type": "response.created", "response": {"id": "resp_1", "status": "in_progress", "model": "m", "output": []}}

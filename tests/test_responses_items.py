@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from projector import Block, Message
-from projector.formats import FormatError, responses
+from projector.formats import FormatError
+from projector.formats.responses import reader as responses
 from projector.formats.validators import validate_responses
 from tests.test_responses import CALL, HELLO, OUTPUT, REASONING, read, text_item
 

@@ -19,9 +19,9 @@ from projector import Block, Message
 from projector.context.pipeline import Pipeline
 from projector.context.retention import POLICY, AdditionalContent, PluginAdditions, check_policy, enrich, policy_of, prune
 from projector.context.tokens import result_text, tokens_of, weight_of
-from projector.context.tools import pair
+from projector.context.tool_groups import pair
 from projector.formats import READERS, WRITERS
-from projector.json import encode
+from projector.json_text import encode
 from tests.talk import finished, new, said, started
 
 if TYPE_CHECKING:

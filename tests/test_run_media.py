@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger import open_ledger
-from projector.formats.attachments import REFERENCE
+from projector.formats.shared.media_refs import REFERENCE
 from stream import StoreFull
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from ledger import Ledger, LedgerDamaged, RunOpen, catchup, open_ledger
-from ledger.sqlite import LedgerTables
-from ledger.verification import verify
+from ledger.tables.tables import LedgerTables
+from ledger.upkeep.verify import verify
 from stream import AppendResult, MemoryStore, NewEvent, Producer, StoreBusy, StoreFull, StreamError
 from stream.sqlite import MEMORY, open_database
 
@@ -71,7 +71,7 @@ async def texts(ledger: Ledger) -> list[str]:
 
 async def deltas(ledger: Ledger) -> list[str]:
     from projector.events import BlockDelta  # noqa: PLC0415
-    from projector.json import decode  # noqa: PLC0415
+    from projector.json_text import decode  # noqa: PLC0415
 
     events = await ledger.store.read("c", limit=10_000)
     return [decode(event.data, BlockDelta).text for event in events if event.type == "block.delta"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ledger.summarizer import HttpSummarizer, SummarizerFailed
+from ledger.context.summarizer import HttpSummarizer, SummarizerFailed
 from projector.context.expiration import Choices, apply
 from projector.context.policies import ExpirationPolicy
 from projector.context.shortening import text_of

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from projector.formats.format import FormatError
-from projector.formats.framing import MAX_EVENT_BYTES
-from projector.formats.unwrap import FrameReader, Payload, SseReader, Unwrap, read_all, read_cassette
+from projector.formats.recordings.framing import MAX_EVENT_BYTES
+from projector.formats.recordings.transport import FrameReader, Payload, SseReader, Unwrap, read_all, read_cassette
 from tests.shared_data import files, naughty, needs_data, read_bytes, read_text
 
 if TYPE_CHECKING:

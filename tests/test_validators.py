@@ -323,7 +323,7 @@ def test_whatever_comes_no_rule_raises(items: list[Any], system: Any) -> None:
 @functools.cache
 def taken() -> list[tuple[str, str, str, dict[str, Any]]]:
     """Recorded requests that were answered with 200: the file, host and path, and the body."""
-    cassettes = pytest.importorskip("projector.formats.cassettes")
+    cassettes = pytest.importorskip("projector.formats.recordings.cassettes")
     pytest.importorskip("yaml")
     return [
         (path.name, exchange.uri.split("/")[2], exchange.uri, json.loads(exchange.request))

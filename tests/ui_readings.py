@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from projector.events import RunStarted
-from projector.formats.draft import call_block, text_block, text_parts
+from projector.formats.shared.history import call_block, text_block, text_parts
 from projector.message import Block, Message
 from tests.shared_data import files, fold, read_text
 

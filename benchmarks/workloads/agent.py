@@ -1,6 +1,6 @@
 """Agents at work: conversations that stream 50 text deltas a second each, paced, through the ledger's runs.
 
-`open_ledger`, `ledger.run`, `run.text`, default flush (100 ms or 1 kB), deltas as long as recorded ones. A delta's
+`open_ledger`, `ledger.runs.run`, `run.text`, default flush (100 ms or 1 kB), deltas as long as recorded ones. A delta's
 latency is the time from its `text` call until the append that holds it was acknowledged as durable. CPU is that of the
 whole process, pacing included. Bytes are `write_bytes` of `/proc/self/io`: pages handed to the disk, those of the WAL
 and those of its checkpoints, from the first run's beginning until the file is closed. Raw stores the very appends that

@@ -3,7 +3,7 @@
 Time: a conversation of four messages a turn (asked, a call, its result, an answer), through no stage, through each alone
 and through all. `make_view` has the messages and what was recorded at hand; `Ledger.context` reads both from a file that
 is warm, and each pipeline has a copy of the file. What a stage has to record was recorded by a context before the first
-round. Both are compared with `projector.json.encode` of the same messages.
+round. Both are compared with `projector.json_text.encode` of the same messages.
 
 Tokens: real sessions of `--data FOLDER` (`pi-mono`, `tau-bench`), or made up ones. Before each answer of a model the view
 of the path is made, with what the views before it recorded; its tokens are added up, and those of the path. Tokens are
@@ -27,15 +27,15 @@ from benchmarks.workloads import sessions
 from ledger import open_ledger
 from projector.context.budget import Budget
 from projector.context.chain import ChainSession
-from projector.context.models import ModelConfig
+from projector.context.model_registry import ModelConfig
 from projector.context.pipeline import Pipeline, Summaries, make_view
 from projector.context.plugins import BUNDLED, DEFAULT
 from projector.context.policies import Override
-from projector.context.shaping import Source
-from projector.context.stages import Expiration, NearDuplicates, Relevance
+from projector.context.result_stages import Expiration, NearDuplicates, Relevance
+from projector.context.stage import Source
 from projector.context.tokens import content_of
 from projector.context.windows import MOST
-from projector.json import encode
+from projector.json_text import encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from benchmarks.measuring import compare, interleave
 from benchmarks.talk import texts
 from ledger import open_ledger
-from ledger.admin.lines import open_lines
-from ledger.admin.sources import read_file
-from ledger.intake import take_in
+from ledger.transfer.files import open_lines
+from ledger.transfer.importing import take_in
+from ledger.transfer.sources import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

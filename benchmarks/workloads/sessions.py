@@ -9,9 +9,9 @@ from benchmarks.workloads.turns import call_id, turn
 from projector import transcript
 from projector.context.retention import POLICY
 from projector.events import to_event
-from projector.formats.documents import read_document
-from projector.formats.draft import Draft, History, call_block, result_draft, runs_of, text_block, text_parts
-from projector.json import dump
+from projector.formats.recordings.documents import read_document
+from projector.formats.shared.history import Draft, History, call_block, result_draft, runs_of, text_block, text_parts
+from projector.json_text import dump
 from stream import Event
 
 if TYPE_CHECKING:

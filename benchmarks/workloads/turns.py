@@ -15,7 +15,7 @@ import msgspec
 from benchmarks.talk import DELTA_BYTES, SEED
 from projector import events as ev
 from projector.events import to_event
-from projector.formats.anthropic import AnthropicStream
+from projector.formats.anthropic.stream_reader import AnthropicStream
 
 if TYPE_CHECKING:
     from ledger import Run

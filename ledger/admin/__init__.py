@@ -6,7 +6,7 @@ import sys
 def main() -> None:
     """The command `tailfold`."""
     try:
-        from ledger.admin.commands import run_app  # noqa: PLC0415 - the extra may be missing
+        from ledger.admin.app import run_app  # noqa: PLC0415 - the extra may be missing
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise

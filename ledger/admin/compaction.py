@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from ledger.admin.options import All, AsJson, Conversation, Found, OneOrAll, check_one_or_all, require, with_ledger
 from ledger.admin.output import make_console, make_table, print_json, progress
-from ledger.admin.shell import All, AsJson, Conversation, Found, OneOrAll, check_one_or_all, require, with_ledger
 from ledger.errors import LedgerError
 from projector import open_runs
 from stream import StreamError

@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
+from ledger.admin.listing import Select, read_selections
+from ledger.admin.options import AsJson, Conversation, with_ledger
 from ledger.admin.output import make_console, make_table, print_json
-from ledger.admin.reading import Select, read_selections
 from ledger.admin.rendering import report_of, tell_changes
-from ledger.admin.shell import AsJson, Conversation, with_ledger
-from ledger.history.configuration import read_configuration
 from ledger.history.discovery import discover, load_chain
+from ledger.history.settings import read_configuration
 from projector import present
 from projector.context.budget import Budget
 from projector.context.chain import ChainSession, open_session
-from projector.context.models import read_models
+from projector.context.model_registry import read_models
 from projector.context.pipeline import Pipeline, Summaries
 from projector.context.plugins import DEFAULT, Bundled, keep_window
 from projector.context.policies import PolicyRegistry, read_registry
-from projector.context.stages import Expiration
+from projector.context.result_stages import Expiration
 from projector.context.tokens import content_of, estimate
 from projector.context.windows import MOST, check_limit
 from projector.formats import WRITERS
 
 if TYPE_CHECKING:
-    from ledger.contexts import Context
+    from ledger.context.context import Context
     from ledger.ledger import Ledger
     from projector import Message
 

@@ -18,7 +18,7 @@ from ledger.admin.output import describe_message, make_table, print_json, printa
 from ledger.errors import RunOpen
 from ledger.opening import open_ledger
 from projector.events import BlockDelta
-from projector.json import decode
+from projector.json_text import decode
 from stream import follow
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
-from ledger.admin.jsonl import TAILFOLD, event_line, header_line, media_line
+from ledger.admin.options import All, AsJson, Found, OneOrAll, check_one_or_all, require, with_ledger
 from ledger.admin.output import make_console, print_json, progress
 from ledger.admin.rendering import render
-from ledger.admin.shell import All, AsJson, Found, OneOrAll, check_one_or_all, require, with_ledger
-from ledger.admin.sinks import open_sink
-from ledger.admin.sources import MESSAGES
 from ledger.errors import UnknownMedia
+from ledger.transfer.jsonl import TAILFOLD, event_line, header_line, media_line
+from ledger.transfer.sinks import open_sink
+from ledger.transfer.sources import MESSAGES
 from projector.events import MediaAdded, read_body
 from projector.formats import STREAM_WRITERS, WRITERS
 

@@ -9,9 +9,10 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
+from ledger.admin.options import AsJson  # noqa: TC001 - typer reads the annotations when the program runs
 from ledger.admin.output import make_console, make_table, print_json
-from ledger.admin.shell import AsJson  # noqa: TC001 - typer reads the annotations when the program runs
-from ledger.history.configuration import (
+from ledger.history.discovery import discover
+from ledger.history.settings import (
     CONFIG_FILE,
     Configuration,
     add_plugin,
@@ -21,7 +22,6 @@ from ledger.history.configuration import (
     read_configuration,
     remove_plugin,
 )
-from ledger.history.discovery import discover
 from projector.context.plugins import DEFAULT
 from projector.context.windows import check_limit
 

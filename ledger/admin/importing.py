@@ -11,14 +11,14 @@ import anyio
 import msgspec
 import typer
 
-from ledger.admin.adopting import Imported, place_of
-from ledger.admin.jsonl import TAILFOLD, Section, look_through
-from ledger.admin.lines import FileError, open_lines
+from ledger.admin.options import AsJson, Found, with_ledger
 from ledger.admin.output import make_console, print_json, progress
-from ledger.admin.shell import AsJson, Found, with_ledger
-from ledger.admin.sources import AUTO, FORMATS, base_of, is_tailfold, name_of, read_file
 from ledger.errors import LedgerError
-from ledger.intake import take_in
+from ledger.transfer.adoption import Imported, place_of
+from ledger.transfer.files import FileError, open_lines
+from ledger.transfer.importing import take_in
+from ledger.transfer.jsonl import TAILFOLD, Section, look_through
+from ledger.transfer.sources import AUTO, FORMATS, base_of, is_tailfold, name_of, read_file
 from stream import InvalidEvent, StreamError
 from stream.limits import check_id
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from ledger.ledger import Ledger
-    from ledger.recorded import Recorded
+    from ledger.transfer.recorded import Recorded
 
 Files = Annotated[
     list[Path],

@@ -10,11 +10,11 @@ import anyio
 import msgspec
 import typer
 
+from ledger.admin.options import AsJson, with_ledger
 from ledger.admin.output import make_console, make_table, print_json, progress
-from ledger.admin.shell import AsJson, with_ledger
-from ledger.backup import file_of
-from ledger.backup import restore as restore_ledger
 from ledger.errors import UnknownConversation
+from ledger.upkeep.backup import file_of
+from ledger.upkeep.backup import restore as restore_ledger
 from stream.limits import check_id
 from stream.sqlite.statistics import stream_statistics
 from stream.sqlite.vacuum import vacuum as vacuum_store

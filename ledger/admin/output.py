@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from projector.json import InvalidJson, dump, plain, split
+from projector.json_text import InvalidJson, dump, plain, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

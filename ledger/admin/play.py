@@ -12,8 +12,8 @@ from ledger.errors import UnknownRun
 
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
-    from ledger.recorded import Stream
     from ledger.records import RunInfo
+    from ledger.transfer.recorded import Stream
 
 
 async def play_recording(ledger: Ledger, recording: Stream, conversation: str, *, rate: float | None, as_json: bool) -> RunInfo:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ledger.admin.output import make_console, print_json
-from ledger.admin.sinks import open_sink
-from ledger.admin.sources import MESSAGES
-from ledger.message_lines import write_lines
+from ledger.transfer.archive import write_lines
+from ledger.transfer.sinks import open_sink
+from ledger.transfer.sources import MESSAGES
 from projector.formats import STREAM_WRITERS
-from projector.json import dump
+from projector.json_text import dump
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ledger.ledger import Ledger
     from projector.formats import Export
-    from projector.formats.draft import Loss
+    from projector.formats.shared.history import Loss
 
 
 async def render(ledger: Ledger, conversation: str | None, format_name: str, output: Path | None, *, as_json: bool) -> None:

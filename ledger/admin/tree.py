@@ -9,16 +9,16 @@ import typer  # noqa: TC002 - it is read when the program runs
 from rich.text import Text
 from rich.tree import Tree as Drawing
 
+from ledger.admin.options import AsJson, Conversation, with_ledger
 from ledger.admin.output import make_console, print_json, printable
-from ledger.admin.shell import AsJson, Conversation, with_ledger
 from projector.tree import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ledger.ledger import Ledger
-    from ledger.reading import Tree
     from ledger.records import RunInfo
+    from ledger.transcript import Tree
     from projector import ForkPoint, Message, Node
 
 _SHOWN_CHARACTERS: Final = 60

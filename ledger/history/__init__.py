@@ -3,10 +3,10 @@
 What a chain does with messages is `projector.context`; a rule of that kind must not live here.
 """
 
-from ledger.history.configuration import Configuration, change_configuration, read_configuration
 from ledger.history.discovery import Found, discover, load_chain
 from ledger.history.runtime import HistoryRuntime
 from ledger.history.sessions import SessionRegistry, TooManySessions, UserSession
+from ledger.history.settings import Configuration, change_configuration, read_configuration
 
 __all__ = [
     "Configuration",

@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ledger.history.configuration import change_configuration, read_configuration
 from ledger.history.discovery import discover, load_chain
+from ledger.history.settings import change_configuration, read_configuration
 from projector.context.chain import open_session, run_chain, switch_model
-from projector.context.commands import BadCommand, SetMaxContext, SetMaxUsers, SetModel, parse_command
-from projector.context.models import UnknownModel
+from projector.context.model_registry import UnknownModel
 from projector.context.plugins import TIME_LIMIT_S
-from projector.context.settings import SettingsError
+from projector.context.runtime_commands import BadCommand, SetMaxContext, SetMaxUsers, SetModel, parse_command
+from projector.context.settings_file import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from ledger.history.configuration import Configuration
     from ledger.history.discovery import Found
     from ledger.history.sessions import SessionRegistry, UserSession
+    from ledger.history.settings import Configuration
     from projector.context.chain import Chained, ChainSession
-    from projector.context.commands import Command
-    from projector.context.models import ModelConfig
+    from projector.context.model_registry import ModelConfig
     from projector.context.plugins import Plugin
+    from projector.context.runtime_commands import Command
     from projector.message import Message
 
 

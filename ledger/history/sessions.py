@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from ledger.errors import LedgerError
-from ledger.history.configuration import DEFAULT_MAX_USERS, DEFAULT_TIMEOUT_MINUTES
+from ledger.history.settings import DEFAULT_MAX_USERS, DEFAULT_TIMEOUT_MINUTES
 from projector.context.windows import check_limit
 from stream.limits import check_id
 

@@ -13,9 +13,9 @@ from projector.context.pipeline import Pipeline, Summaries, View, make_view
 from projector.context.plugins import DEFAULT, Bundled, keep_role_pairs, keep_token_budget, keep_window
 from projector.context.policies import Action, ExpirationPolicy, Override, PolicyRegistry, read_registry
 from projector.context.report import Change
+from projector.context.result_stages import Expiration, NearDuplicates, Relevance, summarizer_of
 from projector.context.retention import AdditionalContent, PluginAdditions, RetentionAware, check_policy, enrich, prune
-from projector.context.shaping import Shaped, Source, Stage
-from projector.context.stages import Expiration, NearDuplicates, Relevance, summarizer_of
+from projector.context.stage import Shaped, Source, Stage
 from projector.context.summaries import Prompts, Summarizer, SummaryMaker
 
 __all__ = [

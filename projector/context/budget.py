@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from projector.context.tokens import Tokenizer, estimate, tokens_of
-from projector.context.tools import group, ids_of, pair
+from projector.context.tool_groups import group, ids_of, pair
 from projector.context.windows import check_limit
 from projector.message import Block, Message
 

@@ -12,8 +12,8 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from projector.context.items import BadItems, Item, fold_items, unfold_items
-from projector.context.models import ModelConfig, find_model
+from projector.context.model_registry import ModelConfig, find_model
+from projector.context.plugin_items import BadItems, Item, fold_items, unfold_items
 from projector.context.plugins import DEFAULT, TIME_LIMIT_S, Bundled, Plugin, PluginFailed, UserPlugin
 from projector.context.windows import DEFAULT_MAX_CTX, check_limit, effective, window
 from projector.message import Message

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from projector.context.tools import ids_of, pair
-from projector.json import encode
+from projector.context.tool_groups import ids_of, pair
+from projector.json_text import encode
 from projector.message import Message
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from projector.context.ranges import check_range, items_of
 from projector.context.shortening import text_of
 from projector.context.tokens import Tokenizer, content_of, estimate
 from projector.events import ContextExpanded
-from projector.json import InvalidJson, decode
+from projector.json_text import InvalidJson, decode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

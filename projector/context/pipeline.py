@@ -17,11 +17,11 @@ from projector.context.budget import Budget, Compaction, apply_summaries, old_pa
 from projector.context.chain import ChainSession, Failure, run_chain
 from projector.context.delta import fingerprint_of
 from projector.context.report import Change, compare
+from projector.context.result_stages import Expiration
 from projector.context.retention import prune
-from projector.context.shaping import Shaped
-from projector.context.stages import Expiration
+from projector.context.stage import Shaped
 from projector.context.tokens import Tokenizer, estimate, tokens_of
-from projector.context.tools import ids_of, pair
+from projector.context.tool_groups import ids_of, pair
 from projector.context.windows import check_limit
 from projector.events import ContextCompacted, ContextExpanded
 from projector.message import Message
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from projector.context.expiration import Applied, Choices
     from projector.context.plugins import Plugin
-    from projector.context.shaping import Source, Stage
+    from projector.context.stage import Source, Stage
     from projector.events import Choice
 
 _SESSION: Final = ChainSession()

@@ -11,13 +11,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from projector.context.tokens import tokens_of
-from projector.context.tools import group
+from projector.context.tool_groups import group
 from projector.context.windows import window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from projector.context.models import ModelConfig
+    from projector.context.model_registry import ModelConfig
     from projector.message import Message
 
 DEFAULT: Final = "plugin_history_default"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import msgspec
 
-from projector.context.settings import SettingsError, object_of, read_object
+from projector.context.settings_file import SettingsError, object_of, read_object
 from projector.context.windows import check_limit
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from projector.json import InvalidJson, decode
+from projector.json_text import InvalidJson, decode
 
 
 class Part(msgspec.Struct, frozen=True):

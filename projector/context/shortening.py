@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from projector.context.tokens import Tokenizer, estimate, result_text
-from projector.context.tools import calls_of
+from projector.context.tool_groups import calls_of
 from projector.message import Block, Message
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from projector.context.expiration import DEFAULT_RULES, Choices, Decision, Rules
 from projector.context.shortening import FALLBACK_LENGTH, Shortened, first_n, text_of, with_marker
 from projector.context.tokens import Tokenizer, estimate
 from projector.context.turns import has_expired
-from projector.json import InvalidJson, decode
+from projector.json_text import InvalidJson, decode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

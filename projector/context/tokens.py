@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from projector.json import InvalidJson, decode
+from projector.json_text import InvalidJson, decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

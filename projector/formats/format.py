@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from projector.formats.draft import Loss
+from projector.formats.shared.history import Loss
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from projector.events import Body
-    from projector.formats.draft import History
+    from projector.formats.shared.history import History
     from projector.message import Message
 
 

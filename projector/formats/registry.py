@@ -4,41 +4,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from projector.formats import (
-    agui,
-    ai_sdk,
-    anthropic_messages,
-    bedrock_messages,
-    chat,
-    claude_code,
-    gemini_messages,
-    langchain,
-    pi,
-    responses,
-    swe_agent,
-    tau_bench,
-    trees,
-)  # fmt: skip
-from projector.formats.agui_events import write_stream as write_agui
-from projector.formats.agui_stream import AguiStream
-from projector.formats.ai_sdk_chunks import write_stream as write_ai_sdk
-from projector.formats.ai_sdk_stream import AiSdkStream
-from projector.formats.anthropic import AnthropicStream
-from projector.formats.anthropic_events import write_stream as write_anthropic
-from projector.formats.bedrock_stream import BedrockStream
-from projector.formats.chat_chunks import write_stream as write_chat
-from projector.formats.chat_stream import ChatStream
-from projector.formats.draft import Loss
+from projector.formats.agui import reader as agui
+from projector.formats.agui.stream_reader import AguiStream
+from projector.formats.agui.stream_writer import write_stream as write_agui
+from projector.formats.ai_sdk import reader as ai_sdk
+from projector.formats.ai_sdk.stream_reader import AiSdkStream
+from projector.formats.ai_sdk.stream_writer import write_stream as write_ai_sdk
+from projector.formats.anthropic import reader as anthropic_messages
+from projector.formats.anthropic.stream_reader import AnthropicStream
+from projector.formats.anthropic.stream_writer import write_stream as write_anthropic
+from projector.formats.bedrock import reader as bedrock_messages
+from projector.formats.bedrock.stream_reader import BedrockStream
+from projector.formats.chat import reader as chat
+from projector.formats.chat.stream_reader import ChatStream
+from projector.formats.chat.stream_writer import write_stream as write_chat
+from projector.formats.claude_code import reader as claude_code
 from projector.formats.format import Export
-from projector.formats.gemini_stream import GeminiStream
-from projector.formats.responses_events import write_stream as write_responses
-from projector.formats.responses_stream import ResponsesStream
+from projector.formats.gemini import reader as gemini_messages
+from projector.formats.gemini.stream_reader import GeminiStream
+from projector.formats.langchain import reader as langchain
+from projector.formats.pi import reader as pi
+from projector.formats.responses import reader as responses
+from projector.formats.responses.stream_reader import ResponsesStream
+from projector.formats.responses.stream_writer import write_stream as write_responses
+from projector.formats.shared.history import Loss
+from projector.formats.swe_agent import reader as swe_agent
+from projector.formats.tau_bench import reader as tau_bench
+from projector.formats.trees import reader as trees  # fmt: skip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from projector.formats.draft import History
     from projector.formats.format import StreamFormat
+    from projector.formats.shared.history import History
     from projector.message import Message
 
 STREAMS: Final[dict[str, Callable[[str, Callable[[], str]], StreamFormat]]] = {

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stream.errors import StoreFull, StoreUnusable, StreamError
-from stream.sqlite.aside import Connect, aside
-from stream.sqlite.checking import check_file
-from stream.sqlite.checking_log import check_snapshots, check_streams
+from stream.sqlite.blocking import Connect, aside
 from stream.sqlite.errors import translate
+from stream.sqlite.files import SIDES, place, refusal
+from stream.sqlite.integrity import check_file
+from stream.sqlite.log_integrity import check_snapshots, check_streams
 from stream.sqlite.migrations import APPLICATION_ID
-from stream.sqlite.placing import SIDES, place, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from stream.errors import StoreUnusable
-from stream.sqlite.placing import discard, free_name
+from stream.sqlite.files import discard, free_name
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from stream.sqlite.database import Database, Row, Sql
-    from stream.sqlite.keys import Stream
+    from stream.sqlite.key_cache import Stream
 
 _LOG: Final = structlog.get_logger("tailfold.stream")
 _DUE_APPENDS: Final = 32

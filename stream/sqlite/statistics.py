@@ -12,7 +12,7 @@ import msgspec
 from stream.errors import CorruptEvent, Truncated
 from stream.limits import check_id
 from stream.sqlite.chunks import split
-from stream.sqlite.reading import read_page
+from stream.sqlite.pages import read_page
 
 if TYPE_CHECKING:
     from stream.sqlite.database import Database

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Final
 
 from stream.admission import admit, check_adoption, prepare
 from stream.errors import StoreUnusable
-from stream.finishing import finish_anyway
 from stream.limits import check_id, check_position
 from stream.memory import now_ms
 from stream.records import AppendResult, Bounds, Event, NewEvent, Producer, StreamInfo
 from stream.sqlite.adoption import adopt
+from stream.sqlite.appender import Writer
 from stream.sqlite.bounds import READ_BOUNDS, READ_WATERMARK, bounds_of, check_bounds, watermark_of
 from stream.sqlite.migrations import read_scripts
-from stream.sqlite.reading import read_page
+from stream.sqlite.pages import read_page
 from stream.sqlite.snapshots import SqliteSnapshots
 from stream.sqlite.sweeping import Sweeper
-from stream.sqlite.writer import Writer
+from stream.tasks import finish_anyway
 from stream.wakeups import Wakeups, await_signal
 
 if TYPE_CHECKING:

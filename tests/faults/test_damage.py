@@ -19,8 +19,8 @@ import anyio
 import pytest
 
 from stream import NewEvent, Producer, Snapshot, StreamError, open_store
-from stream.sqlite.checking import check_file
-from stream.sqlite.checking_log import check_snapshots, check_streams
+from stream.sqlite.integrity import check_file
+from stream.sqlite.log_integrity import check_snapshots, check_streams
 from stream.sqlite.migrations import read_scripts
 from tests.faults.sizes import size
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from ledger.history.configuration import Configuration, add_plugin, move_plugin, parse_configuration, remove_plugin
 from ledger.history.discovery import discover
 from ledger.history.sessions import SessionRegistry, TooManySessions
+from ledger.history.settings import Configuration, add_plugin, move_plugin, parse_configuration, remove_plugin
 from projector.context import windows
 from projector.context.chain import open_session, run_chain, switch_model
-from projector.context.commands import BadCommand, parse_command
-from projector.context.items import fold_items, unfold_items
-from projector.context.models import ModelConfig, UnknownModel
+from projector.context.model_registry import ModelConfig, UnknownModel
+from projector.context.plugin_items import fold_items, unfold_items
 from projector.context.plugins import BUNDLED, DEFAULT, UserPlugin, keep_role_pairs, keep_token_budget
-from projector.context.settings import SettingsError
-from projector.context.tools import ids_of, pair
+from projector.context.runtime_commands import BadCommand, parse_command
+from projector.context.settings_file import SettingsError
+from projector.context.tool_groups import ids_of, pair
 from tests.vectors.delta import message
 
 if TYPE_CHECKING:

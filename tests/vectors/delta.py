@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from projector import Block, Message
 from projector.context import delta
-from projector.context.tools import ids_of, pair
+from projector.context.tool_groups import ids_of, pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable

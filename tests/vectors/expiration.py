@@ -16,7 +16,7 @@ from projector.context.policies import ExpirationPolicy, Override, resolve, sele
 from projector.context.ranges import take_range
 from projector.context.shortening import first_n, saved, text_of
 from projector.context.tokens import estimate
-from projector.context.tools import answers
+from projector.context.tool_groups import answers
 from projector.context.turns import count_prompts, has_expired
 from projector.events import ContextCompacted, ContextExpanded
 from tests.vectors.delta import message

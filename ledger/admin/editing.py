@@ -1,0 +1,166 @@
+"""The commands that change a conversation: `select`, `describe`, `cancel`, `recover`, `erase`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+import typer
+
+from ledger.admin.options import AsJson, Conversation, Found, Home, RunId, home_of, require, with_ledger
+from ledger.admin.output import conversation_record, make_console, print_json, progress
+from ledger.errors import UnknownConversation, UnknownRun
+from stream.limits import check_id
+
+if TYPE_CHECKING:
+    from ledger.ledger import Ledger
+
+
+def select(
+    context: typer.Context,
+    conversation: Conversation,
+    message: Annotated[str, typer.Argument(help="A committed message; the path through it becomes the active one.")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Follow another turn at the forks of a conversation, until a later one is committed there."""
+    check_id("message id", message)
+
+    async def job(ledger: Ledger) -> None:
+        await ledger.select(conversation, message)
+        leaf = (await ledger.tables.position(conversation)).leaf
+        if as_json:
+            print_json({"conversation": conversation, "message_id": message, "leaf": leaf})
+            return
+        make_console().print(f"{conversation}: the active path goes through {message} and ends at {leaf}", markup=False)
+
+    with_ledger(context, job)
+
+
+def describe(
+    context: typer.Context,
+    conversation: Conversation,
+    title: Annotated[str | None, typer.Option(help="Its title.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="Its labels, instead of those it has; '' for none.")] = None,
+    archive: Annotated[bool | None, typer.Option(help="Out of the way in listings, or back again.")] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a list of conversations shows of this one."""
+    if title is None and not label and archive is None:
+        raise ValueError("there is nothing to change: use --title, --label, --archive or --no-archive")
+    labels = None if not label else [text for text in label if text]
+
+    async def job(ledger: Ledger) -> None:
+        await require(ledger, conversation)
+        await ledger.describe(conversation, title=title, labels=labels, archived=archive)
+        info = await ledger.tables.conversation(conversation)
+        if info is None:
+            raise UnknownConversation(conversation)
+        if as_json:
+            print_json(conversation_record(info))
+            return
+        state = "archived" if info.archived else "not archived"
+        told = f"title {info.title!r}, labels {', '.join(info.labels) or 'none'}, {state}"
+        make_console().print(f"{conversation}: {told}", markup=False, soft_wrap=True)
+
+    with_ledger(context, job)
+
+
+def cancel(
+    context: typer.Context,
+    run: RunId,
+    conversation: Home = None,
+    by: Annotated[str | None, typer.Option(help="Who asks.")] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Ask the program that writes a run to stop; it ends the run itself."""
+
+    async def job(ledger: Ledger) -> None:
+        home = await home_of(ledger, run, conversation)
+        await ledger.cancel(home, run, by=by)
+        found = await ledger.tables.run(home, run)
+        if found is None:
+            raise UnknownRun(run)
+        if as_json:
+            print_json({"conversation": home, "run_id": run, "is_asked": found.outcome is None, "outcome": found.outcome})
+            return
+        how = "is asked to stop" if found.outcome is None else f"had ended as {found.outcome} before"
+        make_console().print(f"run {run}: {how}", markup=False)
+
+    with_ledger(context, job)
+
+
+def recover(
+    context: typer.Context,
+    run: RunId,
+    action: Annotated[Literal["commit", "fail", "cancel"], typer.Option(help="What becomes of it.")],
+    conversation: Home = None,
+    select: Annotated[bool, typer.Option("--select", help="Make its last message the active leaf.")] = False,  # noqa: FBT002 - a flag
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """End an open run whose writer is lost: keep what it has, its finished messages, or nothing."""
+
+    async def job(ledger: Ledger) -> None:
+        found = await ledger.recover(await home_of(ledger, run, conversation), run, action, select=select)
+        if as_json:
+            print_json(msgspec.to_builtins(found))
+            return
+        how = f"recovered by {found.recovered}" if found.recovered else f"had ended as {found.outcome} before"
+        make_console().print(f"run {found.run_id}: {found.status}, {how}, {found.messages} messages committed", markup=False)
+
+    with_ledger(context, job)
+
+
+def erase(
+    context: typer.Context,
+    conversation: Conversation,
+    is_sure: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,  # noqa: FBT002 - a flag
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Take everything of a conversation away for good: log, snapshots, transcript, media. Its id and counts stay."""
+    check_id("conversation id", conversation)
+    if not is_sure and not sys.stdin.isatty():
+        raise ValueError(f"to erase {conversation!r} for good somebody must say so: use --yes where nobody can be asked")
+
+    if not is_sure:  # not inside the event loop, which would keep Ctrl-C to itself until there is an answer
+        _ask(context, conversation)
+
+    async def job(ledger: Ledger) -> None:
+        with progress(f"erasing {conversation}"):
+            done = await ledger.erase(conversation)
+        if as_json:
+            print_json(msgspec.to_builtins(done))
+        else:
+            told = f"{done.messages} messages in {done.runs} runs and {done.events} events are gone"
+            make_console().print(f"{conversation}: {told}", markup=False, soft_wrap=True)
+        if not done.is_proven:
+            if not as_json:
+                make_console().print(f"but not from the file yet: {done.why}", style="bold red", markup=False, soft_wrap=True)
+            raise Found
+
+    with_ledger(context, job)
+
+
+def _ask(context: typer.Context, conversation: str) -> None:
+    """Returns if a person says yes. Raises `ValueError` otherwise."""
+    held = ""
+
+    async def look(ledger: Ledger) -> None:
+        nonlocal held
+        await ledger.transcript(conversation, limit=0)  # catches up, as far as that goes
+        info = await ledger.tables.conversation(conversation)
+        if info is not None:
+            held = f", {info.messages} messages in {info.runs} runs,"
+
+    with_ledger(context, look)
+    try:
+        is_meant = typer.confirm(f"Erase conversation {conversation!r}{held} for good?", err=True)
+    except typer.Abort:
+        is_meant = False
+    if not is_meant:
+        raise ValueError(f"nothing of {conversation!r} was erased")

@@ -1,0 +1,233 @@
+"""The commands that look at conversations: `conversations`, `runs`, `show`, `events`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+import typer
+
+from ledger.admin.options import AsJson, Conversation, Found, check_text, with_ledger
+from ledger.admin.output import (
+    conversation_record,
+    describe_message,
+    event_record,
+    make_console,
+    make_table,
+    moment,
+    print_json,
+)
+from ledger.errors import LedgerBehind, LedgerDiverged
+from ledger.records import ConversationInfo
+from projector import present
+from stream import CorruptEvent
+from stream import follow as follow_stream
+from stream.limits import check_id, check_position
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ledger.following import OpenRun
+    from ledger.ledger import Ledger
+    from projector import Message
+    from projector.run_draft import Anomaly
+
+Status = Literal["open", "created", "streaming", "committed", "superseded", "failed", "cancelled"]
+
+Select = Annotated[
+    list[str] | None,
+    typer.Option(help="Another turn at a fork; no parent for the first message.", metavar="PARENT=CHILD"),
+]
+
+
+def conversations(
+    context: typer.Context,
+    limit: Annotated[int | None, typer.Option(help="At most so many.", min=1)] = None,
+    after: Annotated[str | None, typer.Option(help="The next page: what the one before ended with.", metavar="CURSOR")] = None,
+    prefix: Annotated[str, typer.Option(help="Only ids that begin so.")] = "",
+    label: Annotated[str | None, typer.Option(help="Only those with this label.")] = None,
+    title: Annotated[str | None, typer.Option(help="Only those with this in their title.", metavar="TEXT")] = None,
+    archived: Annotated[bool, typer.Option("--archived", help="Those that are archived, too.")] = False,  # noqa: FBT002 - a flag
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List conversations, newest activity first."""
+    begin = None if after is None else _read_cursor(after)
+    for name, text in (("--prefix", prefix), ("--label", label), ("--title", title)):
+        check_text(name, text)
+
+    async def job(ledger: Ledger) -> None:
+        listing = ledger.conversations(
+            after=begin,
+            limit=None if limit is None else limit + 1,  # one more tells whether there is a next page
+            prefix=prefix,
+            label=label,
+            title=title,
+            archived=archived,
+        )
+        found = [info async for info in listing]
+        shown = found[:limit]
+        cursor = _cursor(shown[-1]) if len(found) > len(shown) else None
+        if as_json:
+            print_json({"conversations": [conversation_record(info) for info in shown], "next": cursor})
+            return
+        rows = [
+            (info.conversation, info.title, moment(info.active_at), info.runs, info.messages, ", ".join(_marks(info)))
+            for info in shown
+        ]
+        console = make_console()
+        columns = ("conversation", "title", "last active (UTC)", "runs", "messages", "labels")
+        console.print(make_table("Conversations", columns, rows))
+        if cursor is not None:
+            console.print(f"the next page: --after {cursor}", markup=False, soft_wrap=True)
+
+    with_ledger(context, job)
+
+
+def runs(
+    context: typer.Context,
+    conversation: Annotated[str | None, typer.Argument(help="Only this conversation.")] = None,
+    status: Annotated[Status | None, typer.Option(help="Only these; open are those without an end.")] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List runs, open ones too."""
+
+    async def job(ledger: Ledger) -> None:
+        found = [run async for run in ledger.runs(conversation, status=status)]
+        if as_json:
+            print_json([msgspec.to_builtins(run) for run in found])
+            return
+        rows = [
+            (run.conversation, run.run_id, run.status, run.outcome, run.messages, run.seq, run.end_seq, run.finish_reason)
+            for run in found
+        ]
+        columns = ("conversation", "run", "status", "outcome", "messages", "from", "to", "reason")
+        make_console().print(make_table("Runs", columns, rows))
+
+    with_ledger(context, job)
+
+
+def show(
+    context: typer.Context,
+    conversation: Conversation,
+    branch: Annotated[Literal["active", "all"], typer.Option(help="The active path, or every message there is.")] = "active",
+    select: Select = None,
+    before: Annotated[str | None, typer.Option(help="Only what comes ahead of this message.", metavar="ID")] = None,
+    limit: Annotated[int | None, typer.Option(help="Only the last N messages.", min=0, metavar="N")] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show the transcript of a conversation, and what open runs have said so far."""
+    if select and branch == "all":
+        raise ValueError("--branch all shows every turn: leave --select out")
+
+    async def job(ledger: Ledger) -> None:
+        selections = await read_selections(ledger, conversation, select or ())
+        messages = await ledger.transcript(conversation, branch=branch, selections=selections, before=before, limit=limit)
+        try:
+            of_log = await ledger.open_runs(conversation), await ledger.anomalies(conversation)
+        except (LedgerBehind, LedgerDiverged, CorruptEvent) as error:  # what is committed can be read all the same
+            _print_transcript(conversation, messages, None, as_json=as_json)
+            sys.stderr.write(f"tailfold: {error}\n")
+            raise Found from error
+        _print_transcript(conversation, messages, of_log, as_json=as_json)
+
+    with_ledger(context, job)
+
+
+def events(
+    context: typer.Context,
+    conversation: Conversation,
+    after: Annotated[int, typer.Option(help="Begin after this number.", min=0)] = 0,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on waiting for more.")] = False,  # noqa: FBT002 - a flag
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Print the events of a conversation, each once, in order."""
+
+    async def job(ledger: Ledger) -> None:
+        head = (await ledger.store.bounds(conversation)).head
+        if not follow and after >= head:
+            await ledger.open_runs(conversation)  # says so if there is no such conversation
+            return
+        async for event in follow_stream(ledger.store, conversation, after=after):
+            if as_json:
+                print_json(event_record(event))
+            else:
+                record = event_record(event)
+                shown = record.get("data") or record["data_base64"]
+                make_console().print(f"{event.seq:>8}  {event.type:<20} {shown}", markup=False, soft_wrap=True)
+            if not follow and event.seq >= head:
+                return
+
+    with_ledger(context, job)
+
+
+def _print_transcript(
+    conversation: str, messages: list[Message], of_log: tuple[list[OpenRun], list[Anomaly]] | None, *, as_json: bool
+) -> None:
+    """What only the log tells is null in JSON where it can't be read."""
+    open_runs, anomalies = of_log or ([], [])
+    if as_json:
+        runs_shown = [
+            {"run_id": run.run_id, "seq": run.seq, "messages": [present(message) for message in run.messages]}
+            for run in open_runs
+        ]
+        print_json(
+            {
+                "conversation": conversation,
+                "messages": [present(message) for message in messages],
+                "open_runs": None if of_log is None else runs_shown,
+                "anomalies": None if of_log is None else [msgspec.to_builtins(anomaly) for anomaly in anomalies],
+            }
+        )
+        return
+    console = make_console()
+    for message in messages:
+        console.print(describe_message(message), soft_wrap=True)
+    for run in open_runs:
+        console.print(f"open run {run.run_id}, since event {run.seq}: not committed", style="bold red", markup=False)
+        for message in run.messages:
+            console.print(describe_message(message, note="  (not committed)"), soft_wrap=True)
+    for anomaly in anomalies:
+        console.print(f"event {anomaly.seq} could not be applied: {anomaly.why}", style="yellow", markup=False)
+
+
+async def read_selections(ledger: Ledger, conversation: str, words: Sequence[str]) -> dict[str, str]:
+    """`PARENT=CHILD` as the tree has it, for ids may hold `=` themselves. Raises `ValueError` for what it does not have."""
+    parents = {node.id: node.parent_id or "" for node in (await ledger.tree(conversation)).nodes} if words else {}
+    found: dict[str, str] = {}
+    for word in words:
+        cuts = [(word[:at], word[at + 1 :]) for at, sign in enumerate(word) if sign == "="]
+        pairs = [(parent, child) for parent, child in cuts if parents.get(child) == parent]
+        if not pairs:
+            why = "no such message follows another one" if cuts else "PARENT=CHILD was expected"
+            raise ValueError(f"--select {word!r}: {why}: `tailfold tree {conversation}` shows the forks")
+        found |= dict(pairs)
+    return found
+
+
+def _cursor(info: ConversationInfo) -> str:
+    return base64.urlsafe_b64encode(f"{info.active_at}:{info.conversation}".encode()).decode().rstrip("=")
+
+
+def _read_cursor(cursor: str) -> ConversationInfo:
+    """The conversation a page ended with, as far as the next one asks. Raises `ValueError`."""
+    try:
+        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
+        active_at, separator, conversation = text.partition(":")
+        if not separator or not active_at.isdecimal():
+            raise ValueError("it holds no time")
+        place = check_id("conversation id", conversation), check_position("time", int(active_at))
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"--after {cursor[:80]!r} is no cursor: take the one that the page before ended with") from error
+    return ConversationInfo(place[0], 0, 0, None, 0, place[1])
+
+
+def _marks(info: ConversationInfo) -> list[str]:
+    marks: list[Any] = ["erased"] if info.erased is not None else []
+    return [*marks, *(["archived"] if info.archived else []), *info.labels]

@@ -1,0 +1,70 @@
+"""The commands that look for what is wrong, say what it means, and mend it: verify and reconcile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ledger.admin.options import AsJson, Found, with_ledger
+from ledger.admin.output import make_console, make_table, print_json
+from ledger.errors import UnknownConversation
+from ledger.upkeep.verify import verify as verify_ledger
+from stream.limits import check_id
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ledger.ledger import Ledger
+    from ledger.upkeep.verify import Finding
+
+Only = Annotated[str | None, typer.Argument(help="Only this conversation.", metavar="[CONVERSATION]")]
+
+
+def verify(context: typer.Context, conversation: Only = None, *, as_json: AsJson = False) -> None:
+    """Check the file, and log, snapshots and transcript against each other; say what each finding means and what mends it."""
+    if conversation is not None:
+        check_id("conversation id", conversation)
+
+    async def job(ledger: Ledger) -> None:
+        is_unknown = conversation is not None and not (await ledger.store.bounds(conversation)).head
+        if conversation is not None and is_unknown and await ledger.tables.conversation(conversation) is None:
+            raise UnknownConversation(conversation)
+        _tell([finding async for finding in verify_ledger(ledger, conversation)], as_json=as_json)
+
+    with_ledger(context, job)
+
+
+def reconcile(
+    context: typer.Context,
+    conversation: Only = None,
+    repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended.")] = False,  # noqa: FBT002 - a flag
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Say where ledger and log disagree; with --repair project again what the log still has, keeping ids and parents."""
+    if conversation is not None:
+        check_id("conversation id", conversation)
+
+    async def job(ledger: Ledger) -> None:
+        _tell([finding async for finding in ledger.reconcile(conversation, repair=repair)], as_json=as_json)
+
+    with_ledger(context, job, take_over_log=repair)
+
+
+def _tell(findings: Sequence[Finding], *, as_json: bool) -> None:
+    """Prints them; ends with exit code 1 if something is wrong and was not mended."""
+    if as_json:
+        print_json([finding._asdict() | {"means": finding.means} for finding in findings])
+    elif findings:
+        rows = [(_verdict(f), f.conversation, f.kind, f.what, f.means, f.mend) for f in findings]
+        columns = ("", "conversation", "kind", "what", "means", "mended by")
+        make_console().print(make_table("Findings", columns, rows))
+    else:
+        make_console().print("everything is as it should be")
+    if any(not finding.is_note and not finding.is_mended for finding in findings):
+        raise Found
+
+
+def _verdict(finding: Finding) -> str:
+    return "mended" if finding.is_mended else "note" if finding.is_note else "wrong"

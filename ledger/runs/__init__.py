@@ -1,0 +1,1 @@
+"""How a run begins, streams and ends. Projecting it must not live here."""

@@ -1,0 +1,1 @@
+"""All SQL of the ledger. What a conversation means must not live here."""

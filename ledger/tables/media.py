@@ -1,0 +1,65 @@
+"""The media store: images and files, once per content, named by their SHA-256 (EVENTS.md, `media.added`)."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ledger.errors import LedgerDamaged, UnknownMedia
+from ledger.tables.commit import NEW_CONVERSATION
+
+if TYPE_CHECKING:
+    from ledger.tables.tables import LedgerTables
+    from stream.sqlite import Sql
+
+MAX_MEDIA_BYTES: Final = 512 * 1024 * 1024
+
+
+class Media(msgspec.Struct, frozen=True):
+    """Bytes, and what they are."""
+
+    media_id: str
+    media_type: str
+    data: bytes
+
+
+async def put_media(tables: LedgerTables, conversation: str, data: bytes, media_type: str) -> str:
+    """Stores bytes for a conversation, unless they are there; returns their id. Raises `ValueError` for too many."""
+    if len(data) > MAX_MEDIA_BYTES:
+        raise ValueError(f"media of {len(data):,} bytes is too large: at most {MAX_MEDIA_BYTES:,}")
+    media_id = hashlib.sha256(data).hexdigest()
+
+    async def job(sql: Sql) -> None:
+        await sql(NEW_CONVERSATION, (conversation,))
+        if not await sql("SELECT 1 FROM media WHERE id = ?", (media_id,)):
+            await sql("INSERT INTO media VALUES (?, ?, ?, ?)", (media_id, media_type, len(data), data))
+        used = """INSERT INTO uses SELECT id, ?2 FROM conversations AS c WHERE name = ?1
+            AND NOT EXISTS (SELECT 1 FROM uses WHERE conversation = c.id AND media = ?2)"""
+        await sql(used, (conversation, media_id))
+
+    await tables.database.transact(job)
+    return media_id
+
+
+async def get_media(tables: LedgerTables, media_id: str) -> Media:
+    """The bytes of an id, checked against it. Raises `UnknownMedia`, `LedgerDamaged`."""
+    rows = await tables.database.read("SELECT media_type, data FROM media WHERE id = ?", (media_id,))
+    if not rows:
+        raise UnknownMedia(media_id)
+    media_type, data = rows[0]
+    if hashlib.sha256(data).hexdigest() != media_id:
+        raise LedgerDamaged("", media_id)
+    return Media(media_id, media_type, data)
+
+
+async def damaged_media(tables: LedgerTables) -> list[str]:
+    """The ids of media whose bytes are not what was stored."""
+    wrong = []
+    last = ""
+    while rows := await tables.database.read("SELECT id, data FROM media WHERE id > ? ORDER BY id LIMIT 1", (last,)):
+        [(last, data)] = rows
+        if hashlib.sha256(data).hexdigest() != last:
+            wrong.append(last)
+    return wrong

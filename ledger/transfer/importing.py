@@ -1,0 +1,289 @@
+"""Takes in conversations that others have kept: histories, and what providers streamed, each once.
+
+Ids are derived from the conversation and the place in it, so that what is there already is known again: the same file
+adds nothing, one that has grown adds what is new. Runs are appended whole, many at once, under `expected_seq`; one that
+is too large for one append goes by its producer, whose watermark tells where a broken import goes on (law 3).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ledger.errors import ImportDiffers
+from ledger.tables.media import put_media
+from ledger.transfer.growth import adds, is_part
+from ledger.transfer.recorded import Recorded, Stream, created, joined, streamed
+from projector import events as ev
+from projector import transcript
+from projector.events import to_event, validate
+from projector.formats.shared.history import BEFORE, hang, is_left_out, run_id_of, run_of, split_runs
+from projector.formats.shared.media_refs import Detacher
+from projector.json_text import join_fields, raw
+from stream import Event, NewEvent, Producer, SeqConflict
+from stream.limits import check_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ledger.ledger import Ledger
+    from ledger.records import RunInfo
+    from ledger.transfer.archive import Kept
+    from projector import Message
+    from projector.formats.shared.history import Draft, History
+
+_PAGE_EVENTS: Final = 1000
+_PAGE_BYTES: Final = 1024 * 1024
+
+
+class TakenIn(NamedTuple):
+    """What became of a conversation: runs and events that were added, messages that were there, where it ends."""
+
+    runs: int
+    events: int
+    known: int
+    head: int
+
+
+async def take_in(
+    ledger: Ledger, conversation: str, recorded: Recorded, advance: Callable[[int], object] = lambda _: None
+) -> TakenIn:
+    """Records what a file holds of a conversation; `advance` hears how many events were stored.
+
+    Safe to repeat, and beside others that write. A history begins at the root: beside what is there, if that is
+    something else. Raises `ImportDiffers` where a run of the same id says something else, `InvalidEvent`.
+    """
+    check_id("conversation id", conversation)
+    runs = events = 0
+    while True:
+        intake = _Intake(ledger, conversation, advance)
+        try:
+            await intake.take(recorded)
+        except (SeqConflict, _Overtaken):  # somebody wrote meanwhile: what is there by now is known the next time
+            continue
+        finally:
+            runs, events = runs + intake.runs, events + intake.events
+        await ledger.catch_up(conversation)
+        return TakenIn(runs, events, intake.known, (await ledger.store.bounds(conversation)).head)
+
+
+class _Overtaken(Exception):
+    """Another import of the same is under way, or was broken off: look again at what is there."""
+
+
+class _Intake:
+    def __init__(self, ledger: Ledger, conversation: str, advance: Callable[[int], object]) -> None:
+        self._ledger = ledger
+        self._conversation = conversation
+        self._advance = advance
+        self._page: list[NewEvent] = []
+        self._page_runs = 0
+        self._size_bytes = 0
+        self._head = 0
+        self._is_new = True
+        self._is_beside = False
+        self.runs = self.events = self.known = 0
+
+    async def take(self, recorded: Recorded) -> None:
+        bounds = await self._ledger.store.bounds(self._conversation)
+        self._head, self._is_new = bounds.head, bounds.head == 0
+        if self._is_new:
+            self._add(to_event(created(recorded)))
+        else:
+            await self._ledger.catch_up(self._conversation)
+        if recorded.kept is not None:
+            await self._take_kept(recorded.kept)
+        leaf = None if recorded.history is None else await self._take_history(recorded.history)
+        for answer in recorded.answers:
+            await self._take_stream(answer, leaf)
+        await self._flush()
+
+    async def _take_kept(self, kept: Kept) -> None:
+        """All that was kept of a conversation, under the ids that it had."""
+        tables = self._ledger.tables
+        there = set() if self._is_new else set(await tables.media_of(self._conversation))
+        for media_id, media_type, data in kept.media:
+            if media_id not in there:
+                await put_media(tables, self._conversation, data, media_type)
+                self._add(to_event(ev.MediaAdded(media_id, media_type, len(data))))
+        for run in kept.runs:
+            if await self._has_ended(run.run_id):
+                known = {message.id: message for message, _ in await self._messages(run.run_id)}
+                self._require_same(self._read_back(run.bodies), known)
+                self.known += len(known)
+            else:
+                await self._add_run(run.run_id, run.bodies)
+        chosen = [] if self._is_new else [to_event(choice) for _, choice in await tables.choices(self._conversation)]
+        for event in map(to_event, kept.choices):
+            if event not in chosen:
+                self._add(event)
+        if self._is_new and kept.is_archived:
+            self._add(to_event(ev.ConversationArchived(archived=True)))
+        await self._flush()
+        await self._ledger.catch_up(self._conversation)
+        if kept.leaf is not None and (await tables.position(self._conversation)).leaf != kept.leaf:
+            self._add(to_event(ev.BranchSelected(kept.leaf)))
+
+    async def _take_history(self, history: History) -> str | None:
+        """Its runs; gives the message it ends with."""
+        drafts = hang(history.drafts)
+        ids: list[str] = []
+        for first, own in split_runs(drafts):
+            parent = (ids[-1] if ids else None) if own[0].parent == BEFORE else own[0].parent
+            await self._take_run(first, own, ids[parent] if isinstance(parent, int) else parent, ids)
+        standing = [message_id for message_id, draft in zip(ids, drafts, strict=True) if not is_left_out(draft)]
+        return standing[-1] if standing else None
+
+    async def _take_run(self, first: int, drafts: Sequence[Draft], parent: str | None, ids: list[str]) -> None:
+        """A run, or what a file that has grown adds to it, which is a run of its own."""
+        tried = 0
+        while True:
+            key = f"{first} again {tried}" if tried else first
+            made = run_of(run_id_of(self._conversation, key), parent, drafts)
+            if not await self._has_ended(made.run_id):
+                ids += made.message_ids
+                await self._add_run(made.run_id, made.bodies)
+                return
+            there = {message.id: message for message, _ in await self._messages(made.run_id)}
+            taken = next((at + 1 for at in reversed(range(len(drafts))) if made.message_ids[at] in there), 0)
+            said = self._read_back(run_of(made.run_id, parent, drafts[:taken]).bodies) if taken else {}
+            last = made.message_ids[taken - 1] if taken else ""
+            if taken and last in said and is_part(there[last], said[last]):  # it was not whole: the whole one supersedes it
+                taken -= 1
+                del said[last], there[last]
+            elif all(map(is_left_out, drafts[taken:])):
+                taken = len(drafts)
+            if not taken:  # or somebody has ended the run without a message
+                tried += 1
+                continue
+            self._require_same(said, there)
+            self._annotate(said, there)
+            self.known += len(there)
+            ids += made.message_ids[:taken]
+            standing = [at for at in range(taken) if not is_left_out(drafts[at])]
+            parent = made.message_ids[standing[-1]] if standing else parent
+            first, drafts, tried = first + taken, drafts[taken:], 0
+            if not drafts:
+                return
+
+    async def _take_stream(self, stream: Stream, parent: str | None) -> None:
+        """Its run; of a recording that goes on where the one that is there broke off, another one beside it."""
+        for tried in itertools.count():
+            key = f"stream {stream.key} again {tried}" if tried else f"stream {stream.key}"
+            run_id = run_id_of(self._conversation, key)
+            if not await self._has_ended(run_id):
+                await self._add_run(run_id, streamed(run_id, parent, stream))
+                return
+            there = {message.id: message for message, _ in await self._messages(run_id)}
+            said = self._read_back(streamed(run_id, parent, stream))
+            grown = {at for at, message in said.items() if at not in there or is_part(there[at], message)}
+            if not grown or not there.keys() <= said.keys():
+                self._require_same(said, there)
+                self.known += len(there)
+                return
+            self._require_same({at: message for at, message in said.items() if at not in grown}, there)
+
+    async def _messages(self, run_id: str) -> list[tuple[Message, bool]]:
+        return await self._ledger.tables.messages_of(self._conversation, run_id)
+
+    async def _has_ended(self, run_id: str) -> bool:
+        run = None if self._is_new else await self._ledger.tables.run(self._conversation, run_id)
+        return run is not None and not self._is_without_end(run)
+
+    @staticmethod
+    def _is_without_end(run: RunInfo) -> bool:
+        return run.outcome is None and run.recovered is None
+
+    def _read_back(self, bodies: Iterable[ev.Body]) -> dict[str, Message]:
+        """What the ledger would hold of a run."""
+        state = transcript.initial
+        detacher = Detacher()
+        for seq, body in enumerate(joined(bodies), 1):
+            event = to_event(detacher.detach(body)[0])
+            state = transcript.fold(state, Event(self._conversation, seq, event.type, event.data, 0))
+        return {message.id: message for message in state.all_messages()}
+
+    def _require_same(self, said: dict[str, Message], there: dict[str, Message]) -> None:
+        """Raises `ImportDiffers` unless the ledger holds of a run what the file says, or more of it."""
+        for message_id, message in said.items():
+            held = there.get(message_id)
+            is_same = held is None or (held.role, held.blocks) == (message.role, message.blocks)
+            if held is not None and not is_same and not is_part(message, held):
+                raise ImportDiffers(self._conversation, message_id)
+
+    def _annotate(self, said: dict[str, Message], there: dict[str, Message]) -> None:
+        """What a file that has grown notes of messages that are there."""
+        for message_id, message in said.items():
+            held = there.get(message_id)
+            new = {} if held is None else {n: text for n, text in message.metadata.items() if adds(held.metadata.get(n), text)}
+            if new:
+                self._add(to_event(ev.MessageAnnotated(message_id, raw(join_fields(new)))))
+
+    async def _add_run(self, run_id: str, bodies: Iterable[ev.Body]) -> None:
+        """A run as part of a page, or where it is longer than that, or has begun already, by its own producer."""
+        detacher = Detacher()
+        events: list[NewEvent] = []
+        size_bytes = 0
+        media: set[str] = set()
+        run = None if self._is_new else await self._ledger.tables.run(self._conversation, run_id)
+        number = None if run is None else 0
+        for body in joined(bodies):
+            lean, attachments = detacher.detach(body)
+            for media_id, media_type, data in attachments:
+                if media_id not in media:
+                    await put_media(self._ledger.tables, self._conversation, data, media_type)
+                    media.add(media_id)
+                    events.append(to_event(ev.MediaAdded(media_id, media_type, len(data))))
+            events.append(to_event(lean))
+            size_bytes += len(events[-1].data)
+            if len(events) >= _PAGE_EVENTS or size_bytes >= _PAGE_BYTES:
+                number = await self._append_part(run_id, number or 0, events)
+                events, size_bytes = [], 0
+        if number is not None:
+            await self._append_part(run_id, number, events)
+            if self._is_beside:  # another import of the same stored a part of it: what comes next may be there, too
+                raise _Overtaken
+        else:
+            if len(self._page) + len(events) > _PAGE_EVENTS or self._size_bytes + size_bytes > _PAGE_BYTES:
+                await self._flush()
+            for event in events:
+                self._add(event)
+            self._page_runs += 1
+            return
+        self.runs += 1
+
+    async def _append_part(self, run_id: str, number: int, events: list[NewEvent]) -> int:
+        """A part of a long run, which is there already if a broken import stored it; gives the number of the next."""
+        if not events:
+            return number
+        await self._flush()
+        validate(events)
+        result = await self._ledger.store.append(self._conversation, events, producer=Producer(run_id, 0, number))
+        if result.duplicate:
+            self._is_beside = True
+        else:
+            self._count(len(events))
+            self._head = result.last_seq
+        return number + 1
+
+    def _add(self, event: NewEvent) -> None:
+        self._page.append(event)
+        self._size_bytes += len(event.data)
+
+    async def _flush(self) -> None:
+        if not self._page:
+            return
+        validate(self._page)
+        digest = hashlib.sha256(b"\0".join(event.data for event in self._page)).hexdigest()
+        result = await self._ledger.store.append(
+            self._conversation, self._page, expected_seq=self._head, append_id=f"import-{digest}"
+        )
+        self._head = result.last_seq
+        self.runs += self._page_runs
+        self._count(len(self._page))
+        self._page, self._page_runs, self._size_bytes = [], 0, 0
+
+    def _count(self, events: int) -> None:
+        self.events += events
+        self._advance(events)

@@ -1,0 +1,31 @@
+"""Where a command writes what may be long: standard output, or a file that is whole or absent."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from stream.sqlite.files import place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_ONLY_OWNER: Final = 0o600  # what was said is nobody else's
+
+
+@contextmanager
+def open_sink(output: Path | None) -> Iterator[Callable[[str], Any]]:
+    """Takes lines; a file is whole or absent, and the same lines make the same bytes."""
+    if output is None:
+        yield lambda line: sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+        return
+    with place(str(output), mode=_ONLY_OWNER) as partial, Path(partial).open("r+b") as file:
+        if output.suffix != ".gz":
+            yield lambda line: file.write(line.encode() + b"\n")
+            return
+        with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0) as packed:
+            yield lambda line: packed.write(line.encode() + b"\n")

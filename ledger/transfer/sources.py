@@ -1,0 +1,242 @@
+"""Files of other programs and providers: which format they have, and the conversations in them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ledger.transfer.archive import read_lines
+from ledger.transfer.files import FileError, open_lines, telling
+from ledger.transfer.recorded import Recorded, Stream
+from projector.events import to_event, validate
+from projector.formats import READERS, STREAMS, FormatError
+from projector.formats.recordings.detection import TAILFOLD, Detected, detect
+from projector.formats.recordings.documents import first_values, is_of_lines, read_document
+from projector.formats.recordings.exchanges import read_exchanges
+from projector.formats.recordings.framing import MAX_EVENT_BYTES
+from projector.formats.recordings.transport import Unwrap, read_all, read_cassette
+from projector.formats.shared.fields import is_whole
+from stream import InvalidEvent
+from stream.limits import MAX_ID_BYTES, check_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+    from typing import IO
+
+    from projector.formats.recordings.framing import Payload
+    from projector.formats.shared.history import History
+    from projector.json_text import JsonText
+
+AUTO: Final = "auto"
+MESSAGES: Final = "tailfold-messages"
+FORMATS: Final = (MESSAGES, *sorted({*READERS, *STREAMS}))
+_CHUNK_BYTES: Final = 64 * 1024
+_DIGEST: Final = 12
+_ERROR: Final = re.compile(r'\s*\{\s*"error"\s*:')
+
+
+def read_file(file: IO[bytes], path: Path, format_name: str = AUTO) -> list[Recorded]:
+    """The conversations of a file, all of which was looked through. Streams read it again: it stays open till then.
+
+    Raises `FileError` with the place and the way out.
+    """
+    with telling(path):
+        file.seek(0)
+        try:
+            return _read(file, path, format_name)
+        except FormatError as error:
+            raise FileError(f"{path}: {error}") from error
+        except RecursionError as error:
+            raise FileError(f"{path}: it is nested too deeply to be read") from error
+
+
+def is_tailfold(file: IO[bytes], path: Path) -> bool:
+    """Whether a file is an export of ours. Raises `FileError`."""
+    with telling(path):
+        file.seek(0)
+        return re.match(rb'(\xef\xbb\xbf)?\s*\{\s*"tailfold"', file.read(_CHUNK_BYTES)) is not None
+
+
+def is_messages(head: bytes) -> bool:
+    """Whether a file begins as `export --format tailfold-messages` writes it."""
+    return re.match(rb'(\xef\xbb\xbf)?\s*\{\s*"tailfold_messages"', head) is not None
+
+
+def look_through(path: Path, format_name: str) -> Stream:
+    """A recorded stream, played into nothing, so that a wrong one is refused before anything is stored.
+
+    Raises `FileError`. A last event that breaks off is no error: the recording was cut.
+    """
+    if format_name not in (*STREAMS, AUTO):
+        raise FileError(f"{format_name!r} is no format that can be played: use one of {', '.join(STREAMS)}")
+    with open_lines(path) as file:
+        if format_name == AUTO:
+            found = read_file(file, path)
+            if len(found) != 1 or found[0].history is not None or len(found[0].answers) != 1:
+                raise FileError(f"{path}: this is no recorded stream but a history: use `tailfold import`")
+            format_name = found[0].answers[0].format
+    try:
+        return check_stream(path, format_name, payloads_of(lambda: open_lines(path), path), "")
+    except FormatError as error:
+        raise FileError(f"{path}: {error}") from error
+
+
+def payloads_of(reopen: Callable[[], AbstractContextManager[IO[bytes]]], path: Path) -> Callable[[], Iterator[Payload]]:
+    """What a recording carries, read again each time."""
+
+    def read() -> Iterator[Payload]:
+        with reopen() as file, telling(path):
+            file.seek(0)
+            yield from read_all(iter(lambda: file.read(_CHUNK_BYTES), b""))
+
+    return read
+
+
+def check_stream(path: Path, name: str, payloads: Callable[[], Iterator[Payload]], key: str) -> Stream:
+    """A stream whose every event its adapter takes. Raises `FileError`."""
+    numbers = itertools.count(1)
+    adapter = STREAMS[name]("r", lambda: f"r.{next(numbers)}")
+    count = 0
+    torn: tuple[Payload, FormatError] | None = None
+    for payload in payloads():
+        if torn is not None:
+            raise _wrong(path, name, *torn)
+        try:
+            validate([to_event(body) for body in adapter.feed(payload.data)])
+            count += 1
+        except FormatError as error:
+            if count == 0 or is_whole(payload.data):
+                raise _wrong(path, name, payload, error) from error
+            torn = payload, error
+        except InvalidEvent as error:
+            raise _wrong(path, name, payload, FormatError(error.why)) from error
+    if count == 0:
+        raise FileError(f"{path}: the file holds nothing to play")
+    return Stream(name, payloads, count, torn is not None, key)
+
+
+def name_of(base: str, recorded: Sequence[Recorded]) -> list[str]:
+    """Ids for the conversations of a file: its name, and where it holds several their own names or numbers."""
+    names: list[str] = []
+    for number, one in enumerate(recorded, 1):
+        if one.kept is not None:
+            names.append(check_id("conversation id", one.kept.conversation))
+            continue
+        name = base if len(recorded) == 1 else f"{base}/{one.name or number}"
+        names.append(fit_id(name if name not in names else f"{name}#{number}"))
+    return names
+
+
+def base_of(path: Path, folder: Path | None = None) -> str:
+    """What a file is called without what its name says of its format; below the folder that was named, if one was."""
+    said = path.name if folder is None else path.relative_to(folder).as_posix()
+    said = said.removesuffix(".gz")
+    stem = Path(said).stem
+    return said[: len(said) - (len(Path(said).name) - len(stem))] if stem else said
+
+
+def fit_id(name: str) -> str:
+    """The name as an id: where it is no text, or too long, it is cut and told apart by a digest."""
+    clean = name.encode("utf-8", "replace").replace(b"\0", b"?")
+    if clean.decode() == name and 0 < len(clean) <= MAX_ID_BYTES:
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
+    return f"{clean[: MAX_ID_BYTES - _DIGEST - 1].decode(errors='ignore')}-{digest}"
+
+
+def _read(file: IO[bytes], path: Path, format_name: str) -> list[Recorded]:
+    head = file.read(_CHUNK_BYTES)
+    body = head.removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r\n")
+    is_yaml = path.name.removesuffix(".gz").endswith((".yaml", ".yml"))
+    if is_yaml or body.startswith(b"interactions:"):
+        cassette = read_cassette(head + file.read())
+        if cassette.frames:
+            raise FormatError("this is a two-way session over a websocket: no format takes those in")
+        return _recorded(path, read_exchanges(cassette.exchanges))
+    if body and body[:1] not in (b"{", b"["):
+        first = _first_payload(head, file)
+        found = _choose(format_name, [first.data], first.place)
+        if found.name not in STREAMS:
+            raise FormatError(f"{first.place}: a JSON document of the format {found.name} was expected, and this is a stream")
+        return [Recorded(answers=(check_stream(path, found.name, payloads_of(lambda: nullcontext(file), path), ""),))]
+    text = _text(head + file.read())
+    if format_name in (AUTO, MESSAGES) and (format_name == MESSAGES or is_messages(body)):
+        return [Recorded(kept=kept) for kept in read_lines(text)]
+    place = "line 1" if is_of_lines(text) else "the document"
+    found = _choose(format_name, first_values(text), place)
+    if found.name == TAILFOLD:
+        raise FormatError("this is an export of Tailfold behind something else: its header was expected on the first line")
+    if found.kind == "stream":
+        return [Recorded(answers=(check_stream(path, found.name, payloads_of(lambda: nullcontext(file), path), ""),))]
+    return [Recorded(history) for history in _histories(text, found.name)]
+
+
+def _histories(text: str, name: str) -> list[History]:
+    histories = list(read_document(text, name))
+    if not any(history.drafts for history in histories):
+        raise FormatError(f"the document holds no message of the format {name}")
+    return histories
+
+
+def _choose(format_name: str, values: Sequence[JsonText], place: str) -> Detected:
+    """What the file is; a format that was named counts, and what the file looks like tells stream from history."""
+    if format_name == AUTO:
+        return detect(values[0], values[1:], place=place)
+    try:
+        looks = detect(values[0], values[1:])
+    except FormatError:  # an error alone is what was answered, and nothing tells by whom
+        looks = Detected("stream" if _ERROR.match(values[0]) else "history", format_name)
+    if looks.kind == "stream" and format_name in STREAMS:
+        return Detected("stream", format_name)
+    return Detected("history" if format_name in READERS else "stream", format_name)
+
+
+def _recorded(path: Path, exchanges: Sequence[tuple[History, Sequence[tuple[str, bytes, str]]]]) -> list[Recorded]:
+    """The conversations of a cassette. Raises `FileError` for an answer that its adapter does not take."""
+    found = []
+    for history, answers in exchanges:
+        streams = []
+        for name, body, place in answers:
+
+            def read(body: bytes = body) -> Iterator[Payload]:
+                return read_all([body])
+
+            try:
+                streams.append(check_stream(path, name, read, place))
+            except FormatError as error:
+                raise FormatError(f"{place}: {error}") from error
+        found.append(Recorded(history, tuple(streams)))
+    return found
+
+
+def _first_payload(head: bytes, file: IO[bytes]) -> Payload:
+    reader = Unwrap()
+    chunk = head
+    while chunk:
+        for payload in reader.feed(chunk):
+            return payload
+        chunk = file.read(_CHUNK_BYTES)
+    for payload in reader.end():
+        return payload
+    raise FormatError("the file holds no event")
+
+
+def _text(data: bytes) -> str:
+    number = 0
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if len(line) > MAX_EVENT_BYTES:
+            raise FormatError(f"line {number} is longer than {MAX_EVENT_BYTES:,} bytes: no event is so long, split it")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        number = data.count(b"\n", 0, error.start) + 1
+        raise FormatError(f"line {number}: UTF-8 text was expected ({error.reason} at byte {error.start})") from error
+
+
+def _wrong(path: Path, name: str, payload: Payload, error: FormatError) -> FileError:
+    return FileError(f"{path}, {payload.place or 'the body'}: this is no {name} stream: {error}")

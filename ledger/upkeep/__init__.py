@@ -1,0 +1,1 @@
+"""Comparing, repairing, verifying and backing up. What a repair writes lives in `ledger.tables`."""

@@ -1,0 +1,110 @@
+"""Backups of a ledger and its log, in one file or in two, and what every part of such a file should be."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from ledger.errors import LogReplaced
+from ledger.tables.holds import hold
+from stream import StoreUnusable
+from stream.opening import MEMORY, sqlite_path
+from stream.sqlite import MEMORY as IN_MEMORY
+from stream.sqlite import SqliteStore
+from stream.sqlite import backup as files
+from stream.sqlite.errors import FAILURES, translate
+from stream.sqlite.files import discard
+from stream.sqlite.migrations import read_scripts
+
+if TYPE_CHECKING:
+    from ledger.ledger import Ledger
+
+_HOLDS: Final = "SELECT 1 FROM sqlite_schema WHERE name = '{}'"
+
+
+def known_scripts() -> dict[str, tuple[str, ...]]:
+    """The scripts of all components a file may hold."""
+    return {"stream": read_scripts("stream.sqlite"), "ledger": read_scripts("ledger")}
+
+
+async def back_up(ledger: Ledger, target: str, log_target: str | None) -> int:
+    """See `Ledger.backup`."""
+    store, own = ledger.store, ledger.tables.database
+    if not isinstance(store, SqliteStore) or own.path == IN_MEMORY:
+        raise _no_file()
+    if store.database is own:
+        if log_target is not None:
+            raise StoreUnusable(log_target, "log and ledger lie in one file: one copy holds both")
+        return await files.back_up(own.path, target)
+    if log_target is None:
+        raise StoreUnusable(store.database.path, "the log has a file of its own: name a second copy for it")
+    # The ledger first: what the log has beyond it is only to be taken in. So long nothing may leave the log.
+    async with hold(ledger.tables, None, 0):
+        size_bytes = await files.back_up(own.path, target)
+        try:
+            return size_bytes + await files.back_up(store.database.path, log_target)
+        except BaseException:
+            discard(target)
+            raise
+
+
+async def restore(backup: str, url: str, *, log_backup: str | None = None, log: str | None = None) -> str:
+    """Makes a store at `url` of a backup and returns its incarnation; see `stream.sqlite.backup.restore`.
+
+    With `log_backup` and `log` a ledger and its log in two files, both or none. Raises `LogReplaced` for two that do
+    not belong together, `StoreUnusable` where one is missing.
+    """
+    if MEMORY in (url, log):
+        raise _no_file()
+    target = sqlite_path(url)
+    if log_backup is None or log is None:
+        holds_log, holds_ledger = (_read(backup, _HOLDS.format(name)) is not None for name in ("streams", "conversations"))
+        if log_backup or log or (holds_ledger and not holds_log):
+            raise StoreUnusable(backup, "a ledger and its log in two files are restored together: name both, and both places")
+        return await files.restore(backup, target, known_scripts())
+    known, found = _read(backup, "SELECT incarnation FROM logs"), _read(log_backup, "SELECT incarnation FROM store")
+    if known != found:
+        raise LogReplaced(str(known), str(found))
+    log_path = sqlite_path(log)
+    incarnation = await files.restore(log_backup, log_path, known_scripts())
+
+    def know_log(copy: sqlite3.Connection) -> None:
+        copy.execute("UPDATE logs SET incarnation = ?", (incarnation,))
+
+    try:
+        await files.restore(backup, target, known_scripts(), finish=know_log)
+    except BaseException:
+        discard(log_path)
+        raise
+    return incarnation
+
+
+def file_of(ledger: Ledger) -> SqliteStore:
+    """The log of a ledger that lies with it in one file. Raises `StoreUnusable` for any other."""
+    store = ledger.store
+    if not isinstance(store, SqliteStore):
+        raise _no_file()
+    if store.database is not ledger.tables.database:
+        raise StoreUnusable(store.database.path, "the log has a file of its own: this is for a log and a ledger in one file")
+    return store
+
+
+def _read(path: str, text: str) -> object:
+    """One value of a file at rest; None for a file that does not tell, which its own check names."""
+    if not Path(path).is_file():
+        return None
+    try:
+        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True)) as connection:
+            row = connection.execute(text).fetchone()
+    except FAILURES as error:
+        if "no such table" in str(error):
+            return None
+        raise translate(error, path) from error
+    return None if row is None else row[0]
+
+
+def _no_file() -> StoreUnusable:
+    return StoreUnusable("memory", "what is kept in memory has no file: name a database with --data")

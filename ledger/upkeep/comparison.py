@@ -1,0 +1,177 @@
+"""Projects a log again and holds it against the ledger's rows: what verify reports and reconcile mends.
+
+What is remembered meanwhile are differences only, so memory does not grow with the length of a log that agrees.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ledger.errors import LedgerDamaged
+from ledger.projection import Amended, Ended, take_in
+from ledger.tables.commit import settled_for_ledger
+from projector import State
+from projector import events as ev
+from projector.amendments import amend_message, asks_for
+from projector.run_draft import Refused, read_usage
+
+if TYPE_CHECKING:
+    from ledger.ledger import Ledger
+    from ledger.records import RunInfo
+    from projector import Message
+    from projector.amendments import Amendment
+    from projector.run_draft import Anomaly, Usage
+    from stream import Event
+
+_PAGE_EVENTS: Final = 1000
+
+
+class Difference(NamedTuple):
+    """A run whose rows are not what its events say, and what they should be: (message, whether it is on the path).
+
+    Without `ended` its rows are there, and only these messages or its usage were not amended as they should be.
+    """
+
+    run_id: str
+    why: str
+    ended: Ended | None
+    messages: list[tuple[Message, bool]]
+    usage: dict[str, Usage] | None
+    is_damage: bool = False
+
+
+class Compared(NamedTuple):
+    """What came of it: differences, the events that could not be applied, and the end of what was looked at."""
+
+    differences: list[Difference]
+    anomalies: list[Anomaly]
+    last_seq: int
+
+
+async def compare(ledger: Ledger, conversation: str) -> Compared:
+    """Looks at every run that ended in what is left of the log, as far as the ledger has taken it in.
+
+    Raises what reading the log raises.
+    """
+    bounds = await ledger.store.bounds(conversation)
+    projected_seq = (await ledger.tables.position(conversation)).projected_seq
+    work = _Comparison(ledger, conversation, bounds.floor)
+    state = State(last_seq=bounds.floor)
+    while events := await ledger.store.read(conversation, after=state.last_seq, limit=_PAGE_EVENTS):
+        for event in events:
+            state = await work.see(state, event, is_held=event.seq <= projected_seq)
+    is_whole = bounds.floor == bounds.origin  # behind a floor, a run's beginning may be missing
+    return Compared(await work.differences(), list(state.anomalies) if is_whole else [], state.last_seq)
+
+
+class _Comparison:
+    def __init__(self, ledger: Ledger, conversation: str, start: int) -> None:
+        self._tables = ledger.tables
+        self._conversation = conversation
+        self._start = start
+        self._ended: dict[str, Ended] = {}  # of runs with a difference so far
+        self._why: dict[str, str] = {}
+        self._damaged: set[str] = set()
+        self._expected: dict[str, Message] = {}  # messages that are not, or not yet, what their row says
+        self._usage: dict[str, dict[str, Usage]] = {}
+
+    async def see(self, state: State, event: Event, *, is_held: bool) -> State:
+        after, effect = take_in(state, event)
+        if is_held and isinstance(effect, Ended):
+            await self._see_end(effect)
+        elif is_held and isinstance(effect, Amended):
+            await self._see_amendment(effect)
+        return after
+
+    async def differences(self) -> list[Difference]:
+        for message_id, message in self._expected.items():
+            if message.run_id not in self._why and await self._row(message_id) != message:
+                self._why[message.run_id] = f"message {message_id} is not what its events say"
+        for run_id, usage in self._usage.items():
+            row = await self._tables.run(self._conversation, run_id)
+            if run_id not in self._why and row is not None and row.usage != usage:
+                self._why[run_id] = "its usage is not what its events say"
+        found = []
+        for run_id, why in self._why.items():
+            ended, used = self._ended.get(run_id), self._usage.get(run_id)
+            if ended is None:
+                messages = [(message, True) for message in self._expected.values() if message.run_id == run_id]
+            else:
+                messages = [(self._expected.get(message.id, message), on_path) for message, on_path in await self._said(ended)]
+            found.append(Difference(run_id, why, ended, messages, used, run_id in self._damaged))
+        return found
+
+    async def _see_end(self, ended: Ended) -> None:
+        run_id = ended.run.run_id
+        row = await self._tables.run(self._conversation, run_id)
+        if row is not None and row.seq != ended.run.seq:
+            return  # an earlier run has this id
+        said = await self._said(ended)
+        why = await self._hold_against(row, ended, said)
+        if why is not None:
+            self._why[run_id] = why
+            self._expected |= {message.id: message for message, _ in said}  # to be amended by what comes
+        if row is not None and row.usage != ended.run.usage:
+            self._usage[run_id] = ended.run.usage
+        if why is not None or run_id in self._usage or any(message.id in self._expected for message, _ in said):
+            self._ended[run_id] = ended
+
+    async def _hold_against(self, row: RunInfo | None, ended: Ended, said: list[tuple[Message, bool]]) -> str | None:
+        if row is None:
+            return "it is missing"
+        held = "committed" if row.status == "superseded" else row.status
+        if held != ended.end.status:
+            return f"it is {held}, by its events it is {ended.end.status}"
+        try:
+            rows = await self._tables.messages_of(self._conversation, row.run_id)
+        except LedgerDamaged as error:
+            self._damaged.add(row.run_id)
+            return str(error)
+        if [(message.id, on_path) for message, on_path in rows] != [(message.id, on_path) for message, on_path in said]:
+            return "its messages are not those of its events"
+        for (message, _), (found, _) in zip(said, rows, strict=True):
+            if message != found:
+                self._expected[message.id] = message
+        return None
+
+    async def _said(self, ended: Ended) -> list[tuple[Message, bool]]:
+        run = ended.run
+        taken = []
+        for message_id in (*run.live, *(message_id for message_id, _ in run.done.items())):
+            owner = await self._tables.owner(self._conversation, message_id)
+            if owner not in (None, run.run_id):
+                taken.append(message_id)
+        settled = settled_for_ledger(run.without(taken), ended)
+        said = [(message, True) for message in settled.path] + [(message, False) for message in settled.off]
+        return sorted(said, key=lambda pair: pair[0].seq)
+
+    async def _see_amendment(self, amended: Amended) -> None:
+        body = amended.body
+        if isinstance(body, ev.RunUsage):
+            row = await self._tables.run(self._conversation, body.run_id)
+            if row is not None and row.seq > self._start:
+                known = self._usage.get(body.run_id, row.usage)
+                self._usage[body.run_id] = known | {body.request_id: read_usage(body)}
+            return
+        message = await self._amended(body)
+        if message is None or message.seq <= self._start:  # its run ended before what is looked at here
+            return
+        try:
+            self._expected[message.id] = amend_message(message, body)
+        except Refused:
+            return
+
+    async def _amended(self, body: Amendment) -> Message | None:
+        if isinstance(body, ev.ToolApproval):
+            for message in self._expected.values():
+                if asks_for(message, body.tool_call_id):
+                    return message
+            return await self._tables.calling(self._conversation, body.tool_call_id)
+        message_id: str = body.message_id
+        return self._expected.get(message_id) or await self._row(message_id)
+
+    async def _row(self, message_id: str) -> Message | None:
+        try:
+            return await self._tables.message(self._conversation, message_id)
+        except LedgerDamaged:
+            return None

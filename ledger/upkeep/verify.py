@@ -1,0 +1,203 @@
+"""Looks at both planes for what should not be, says what it means and what mends it; changes nothing but the lag."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ledger.errors import LedgerBehind, LedgerDamaged, LedgerDiverged
+from ledger.tables.media import damaged_media
+from ledger.upkeep.backup import known_scripts
+from ledger.upkeep.comparison import compare
+from ledger.upkeep.snapshot_check import differing_snapshots
+from projector.tree import leaf_of, unreachable
+from stream import CorruptEvent, StoreUnusable, Truncated
+from stream.sqlite import MEMORY, SqliteStore
+from stream.sqlite.blocking import aside
+from stream.sqlite.errors import translate
+from stream.sqlite.integrity import check_file
+from stream.sqlite.log_integrity import check_streams
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ledger.ledger import Ledger
+    from stream.sqlite.blocking import Connect
+    from stream.sqlite.integrity import Fault
+
+_MAX_FAULTS: Final = 1000
+_RESTORE: Final = "restore the file from a backup: tailfold restore"
+_REPROJECT: Final = "tailfold reconcile --repair writes it anew from the log"
+MEANINGS: Final = {
+    "file": "pages, schema or rows of the file are not what was written; what they held may be lost",
+    "damaged": "what is stored fails its checksum; it is never given out as if it were right",
+    "snapshot": "a shortcut for loading is unusable; while the log is complete nothing is lost",
+    "stale_snapshot": "a snapshot is not what its events say; loading would go on from something wrong",
+    "run": "the ledger tells another end of this run than the log",
+    "differs": "the ledger's messages are not what the log says; readers see the ledger's",
+    "diverged": "ledger and log are not of the same moment: one of them was restored, or is another's",
+    "orphaned": "the ledger holds what this log does not know; it can be read, and can't be projected again",
+    "hole": "events were gone before the ledger had taken them in; what only they told is lost",
+    "behind": "the log has events that the ledger has not taken in yet",
+    "open": "a run has no end: its writer works, or has crashed",
+    "orphan": "a message's parent is not there; it is shown behind the path",
+    "circle": "messages are each other's parents; they are on no path, and in `all`",
+    "leaf": "the active path ends elsewhere than the tree says",
+    "erasing": "an erase was begun and is not finished",
+    "media": "bytes of an image or a file are not what was added",
+    "anomaly": "an event could not be applied where it came; it changes nothing",
+}
+
+
+class Finding(NamedTuple):
+    """`kind` is one word of `MEANINGS`; a `note` is worth knowing and nothing wrong."""
+
+    conversation: str
+    kind: str
+    what: str
+    mend: str
+    is_note: bool = False
+    is_mended: bool = False
+
+    @property
+    def means(self) -> str:
+        """What such a finding means, in a sentence."""
+        return MEANINGS.get(self.kind, MEANINGS["file"])
+
+
+async def verify(ledger: Ledger, conversation: str | None = None) -> AsyncIterator[Finding]:
+    """Findings of one conversation, or of all and of the files themselves.
+
+    Damaged pages, a changed schema, lost references; gaps and damage in the log, producers and snapshots that do not
+    fit it, snapshots that can't be read or are not what their events say; runs whose committed form is not what their
+    events say, a tree that does not hold together, damaged media, events that could not be applied.
+    """
+    damaged = set()
+    for fault in await _check_files(ledger, conversation):
+        damaged.add(fault.stream_id)
+        yield Finding(fault.stream_id, fault.kind, fault.what, _RESTORE)
+    try:
+        known = set()
+        async for info in ledger.store.streams(prefix=conversation or ""):
+            if conversation is None or info.stream_id == conversation:
+                known.add(info.stream_id)
+                async for finding in _verify_one(ledger, info.stream_id, is_told=info.stream_id in damaged):
+                    yield finding
+        async for finding in _verify_unknown(ledger, conversation, known):
+            yield finding
+        for media_id in await damaged_media(ledger.tables) if conversation is None else ():
+            yield Finding("", "media", f"media {media_id} is not what was added", _RESTORE)
+    except StoreUnusable as error:  # a damaged file tells no more than that
+        if "" not in damaged:
+            yield Finding(conversation or "", "file", str(error), _RESTORE)
+
+
+async def check_tree(ledger: Ledger, conversation: str) -> AsyncIterator[Finding]:
+    """Messages without their parent, circles, a leaf that is not the tree's."""
+    for message_id, parent in await ledger.tables.orphans(conversation):
+        yield Finding(conversation, "orphan", f"message {message_id} has no parent {parent}", _REPROJECT)
+    nodes = await ledger.tables.nodes(conversation)
+    lost = unreachable(nodes)
+    if lost:
+        what = f"messages {', '.join(lost[:5])}{' …' if len(lost) > 5 else ''} hang on nothing but each other"
+        yield Finding(conversation, "circle", what, "nothing: their run named such a parent", is_note=True)
+    position = await ledger.tables.position(conversation)
+    leaf = leaf_of(nodes)
+    if leaf != position.leaf or len(nodes) != position.messages:
+        what = f"the active leaf is {position.leaf} of {position.messages} messages, by the tree {leaf} of {len(nodes)}"
+        yield Finding(conversation, "leaf", what, _REPROJECT)
+
+
+async def _check_files(ledger: Ledger, conversation: str | None) -> list[Fault]:
+    """What the files themselves show, of a log that is in one, without asking the program that reads them."""
+    log = ledger.store.database if isinstance(ledger.store, SqliteStore) else None
+    own = ledger.tables.database
+    paths = {database.path for database in (log, own) if database is not None and database.path != MEMORY}
+
+    def check(connect: Connect) -> list[Fault]:
+        faults: list[Fault] = []
+        for path in sorted(paths):
+            try:
+                with connect(path) as connection:
+                    if conversation is None:
+                        faults += check_file(connection, known_scripts())
+                    faults += islice(check_streams(connection, conversation), _MAX_FAULTS)
+            except sqlite3.Error as error:
+                raise translate(error, path) from error
+        return faults
+
+    return await aside(check)
+
+
+async def _verify_one(ledger: Ledger, conversation: str, *, is_told: bool) -> AsyncIterator[Finding]:
+    try:
+        await ledger.catch_up(conversation)
+        async for finding in _compare(ledger, conversation):
+            yield finding
+    except CorruptEvent as error:
+        if not is_told:
+            yield Finding(conversation, "damaged", str(error), _RESTORE)
+    except (LedgerDamaged, Truncated):
+        pass  # found again below; or its log was let go meanwhile and can't be compared any more
+    except LedgerBehind as error:
+        yield Finding(conversation, "hole", str(error), "tailfold reconcile --repair goes on behind it; a backup may have it")
+    except LedgerDiverged as error:
+        yield Finding(conversation, "diverged", str(error), "tailfold reconcile says how far")
+    async for finding in _look_at_snapshots(ledger, conversation):
+        yield finding
+    async for finding in _look_at_rows(ledger, conversation):
+        yield finding
+
+
+async def _look_at_snapshots(ledger: Ledger, conversation: str) -> AsyncIterator[Finding]:
+    for info in await ledger.store.snapshots.list(conversation):
+        if not info.readable:
+            what = f"snapshot {info.last_seq} of {info.projector} fails its checksum"
+            yield Finding(conversation, "snapshot", what, "tailfold compact saves a new one")
+    with suppress(CorruptEvent, Truncated):  # told above, or let go meanwhile
+        for what in await differing_snapshots(ledger, conversation):
+            mend = "tailfold snapshot --delete drops it, and loading goes through the log"
+            yield Finding(conversation, "stale_snapshot", what, mend)
+
+
+async def _look_at_rows(ledger: Ledger, conversation: str) -> AsyncIterator[Finding]:
+    async for damage in ledger.tables.damaged(conversation):
+        yield Finding(conversation, "damaged", str(damage), _REPROJECT)
+    async for finding in check_tree(ledger, conversation):
+        yield finding
+    position = await ledger.tables.position(conversation)
+    for after, through in json.loads(position.holes or "[]"):
+        what = f"events {after + 1} to {through} were gone before the ledger had taken them in"
+        yield Finding(conversation, "hole", what, "nothing brings them back", is_note=True)
+
+
+async def _compare(ledger: Ledger, conversation: str) -> AsyncIterator[Finding]:
+    """Projects again what the log still has, and holds it against the ledger's rows."""
+    compared = await compare(ledger, conversation)
+    for difference in compared.differences:
+        if difference.is_damage:
+            continue  # told of the row itself
+        kind = "run" if difference.why.startswith("it is") else "differs"
+        yield Finding(conversation, kind, f"run {difference.run_id}: {difference.why}", _REPROJECT)
+    position = await ledger.tables.position(conversation)
+    if position.projected_seq > compared.last_seq:
+        what = f"the ledger holds events up to {position.projected_seq}, the log ends at {compared.last_seq}"
+        yield Finding(conversation, "diverged", what, "restore the log that belongs to this ledger, or tailfold reconcile")
+    for anomaly in compared.anomalies:
+        what = f"event {anomaly.seq}: {anomaly.why}"
+        yield Finding(conversation, "anomaly", what, "nothing: it changes nothing", is_note=True)
+
+
+async def _verify_unknown(ledger: Ledger, conversation: str | None, known: set[str]) -> AsyncIterator[Finding]:
+    """Conversations that the ledger holds and the log does not know."""
+    for name in await ledger.tables.names():
+        if name not in known and conversation in (None, name):
+            position = await ledger.tables.position(name)
+            if position.projected_seq:
+                what = f"the ledger holds {position.messages} messages, the log has never had an event of it"
+                yield Finding(name, "orphaned", what, "restore the log that belongs to this ledger, or tailfold reconcile")
+            async for finding in _look_at_rows(ledger, name):
+                yield finding

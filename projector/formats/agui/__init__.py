@@ -1,0 +1,1 @@
+"""AG-UI: events and messages, in and out."""

@@ -1,0 +1,1 @@
+"""AI SDK UI messages: streams and histories, in and out."""

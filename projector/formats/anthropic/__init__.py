@@ -1,0 +1,1 @@
+"""Anthropic Messages: streams and histories, in and out."""

@@ -1,0 +1,1 @@
+"""Bedrock Converse: streams and histories, in."""

@@ -1,0 +1,109 @@
+"""Content of Claude Code's records: blocks of the Anthropic Messages interface, results of tools, usage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from projector.formats.anthropic.stream_reader import AnthropicStream
+from projector.formats.format import FormatError
+from projector.formats.shared.blocks import blocks_of, kept_block, media_block, part_kept, part_media, part_text
+from projector.formats.shared.fields import Fields, items_of
+from projector.formats.shared.history import Draft, result_draft, text_block
+from projector.run_draft import Usage
+
+if TYPE_CHECKING:
+    from projector.json_text import JsonText
+    from projector.message import Block
+
+PROVIDER: Final = "anthropic"
+_DENIED: Final = "The user doesn't want to proceed with this tool use."
+_INTERRUPTED: Final = "[Request interrupted by user"
+
+
+def assistant_blocks(content: JsonText, place: str) -> tuple[Block, ...]:
+    """The blocks of a response that came whole: text, or a list of blocks."""
+    if content.lstrip().startswith('"'):
+        return user_blocks(content, place)
+    stream = AnthropicStream("", lambda: "")
+    try:
+        message = f'{{"type":"message_start","message":{{"role":"assistant","content":{content}}}}}'
+        return blocks_of(stream.feed(message))
+    except FormatError as error:
+        raise FormatError(f"{place}: content of an assistant was expected: {error}") from error
+
+
+def user_blocks(content: JsonText, place: str) -> tuple[Block, ...]:
+    """The blocks of a user's message but the results of tools: text, or a list of blocks."""
+    if content.lstrip().startswith('"'):
+        text = Fields(f'{{"content":{content}}}', place).text("content")
+        return (text_block(text),) if text else ()
+    return tuple(
+        _user_block(block)
+        for block in (Fields(item, f"{place}, block {number}") for number, item in enumerate(items_of(content, place)))
+        if block.text("type") != "tool_result"
+    )
+
+
+def results_of(content: JsonText, place: str) -> list[Draft]:
+    """The results of tools in a user's message, each a message of its own."""
+    if content.lstrip().startswith('"'):
+        return []
+    blocks = [Fields(item, f"{place}, block {number}") for number, item in enumerate(items_of(content, place))]
+    return [_result(block) for block in blocks if block.text("type") == "tool_result"]
+
+
+def usage_of(usage: Fields | None) -> Usage | None:
+    """What a request used, as totals: Anthropic counts what is cached beside the input."""
+    if usage is None:
+        return None
+    names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
+    fresh, cached, written, output = (usage.whole(name) for name in names)
+    details = usage.object("output_tokens_details")
+    total = None if fresh is None else fresh + (cached or 0) + (written or 0)
+    thought = details.whole("thinking_tokens") if details is not None else None
+    return Usage(total, output, cached, written, thought, usage.source)
+
+
+def _user_block(block: Fields) -> Block:
+    kind = block.text("type")
+    if kind == "text" and block.names() <= {"type", "text"}:
+        return text_block(block.text("text"))
+    source = block.object("source")
+    if kind in ("image", "document") and source is not None and block.names() <= {"type", "source"}:
+        data, url = source.maybe_text("data"), source.maybe_text("url")
+        if _is_media(source) and (data or url):
+            return media_block(source.maybe_text("media_type"), data=data, url=url)
+    return kept_block(PROVIDER, block.source, kind)
+
+
+def _result(block: Fields) -> Draft:
+    content = block.raw("content") or '""'
+    if content.lstrip().startswith('"'):
+        said = block.maybe_text("content") or ""
+        parts = part_text(said)
+    else:
+        items = block.objects("content")
+        parts = ",".join(_part(item) for item in items)
+        said = items[0].maybe_text("text") or "" if items else ""
+    return result_draft(block.text("tool_use_id"), f"[{parts}]", status=_status(said, is_error=block.is_true("is_error")))
+
+
+def _status(said: str, *, is_error: bool) -> str:
+    if said.startswith(_DENIED):
+        return "denied"
+    if said.startswith(_INTERRUPTED):
+        return "interrupted"
+    return "error" if is_error else "ok"
+
+
+def _is_media(source: Fields) -> bool:
+    return source.maybe_text("type") in ("base64", "url") and source.names() <= {"type", "media_type", "data", "url"}
+
+
+def _part(item: Fields) -> JsonText:
+    kind, source = item.maybe_text("type"), item.object("source")
+    if kind == "text" and item.names() <= {"type", "text"}:
+        return part_text(item.text("text"))
+    if kind == "image" and source is not None and _is_media(source):
+        return part_media(source.maybe_text("media_type"), data=source.maybe_text("data"), url=source.maybe_text("url"))
+    return part_kept(PROVIDER, item.source)

@@ -1,0 +1,1 @@
+"""Gemini GenerateContent: streams and histories, in."""

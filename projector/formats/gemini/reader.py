@@ -1,0 +1,84 @@
+"""Requests of Gemini's `generateContent`: the history that a client sends, as messages.
+
+Calls without an id are answered by name and order, so each is given the id of its place.
+Source: the reference of `generateContent` of the Gemini API documentation.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from projector.formats.format import FormatError
+from projector.formats.gemini.stream_reader import PROVIDER, GeminiStream
+from projector.formats.shared.blocks import blocks_of, kept_block, media_block, part_data
+from projector.formats.shared.fields import Fields
+from projector.formats.shared.history import Draft, History, result_draft, text_block
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from projector.message import Block
+
+_EXPECTED: Final = 'a request of generateContent was expected: an object with "contents"'
+
+
+def read(text: str) -> Iterator[History]:
+    """The history of a request. Raises `FormatError` with the place and what was expected."""
+    request = Fields(text.removeprefix("\ufeff"), "the request")
+    if "contents" not in request:
+        raise request.wrong(f"{_EXPECTED}, not one with {sorted(request.names())[:8]}")
+    system = request.object("systemInstruction") or request.object("system_instruction")
+    drafts = [] if system is None else [Draft("system", tuple(_block(part) for part in system.objects("parts")))]
+    calls = _Calls()
+    for content in request.objects("contents"):
+        drafts += calls.answer(content) if content.maybe_text("role") == "model" else calls.ask(content)
+    yield History(tuple(drafts), metadata=request.rest("contents", "systemInstruction", "system_instruction"))
+
+
+class _Calls:
+    """The calls that wait for a result, in order."""
+
+    def __init__(self) -> None:
+        self._open: list[Block] = []
+        self._numbers = itertools.count(1)
+
+    def answer(self, content: Fields) -> list[Draft]:
+        """What the model said."""
+        stream = GeminiStream("", lambda: f"{PROVIDER}.{next(self._numbers)}")
+        try:
+            bodies = stream.feed(f'{{"candidates":[{{"content":{content.source},"finishReason":"STOP"}}]}}')
+        except FormatError as error:
+            raise content.wrong(str(error)) from error
+        blocks = blocks_of(bodies)
+        self._open = [block for block in blocks if block.kind == "tool_call"]
+        return [Draft("assistant", blocks, provider=PROVIDER)]
+
+    def ask(self, content: Fields) -> list[Draft]:
+        """What the user said, behind the results of tools."""
+        parts = content.objects("parts")
+        results = [self._result(part) for part in parts if "functionResponse" in part]
+        blocks = tuple(_block(part) for part in parts if "functionResponse" not in part)
+        return [*results, Draft("user", blocks)] if blocks or not results else results
+
+    def _result(self, part: Fields) -> Draft:
+        given = part.need("functionResponse")
+        name, ref = given.text("name"), given.maybe_text("id")
+        call = next((call for call in self._open if ref in (None, call.tool_call_id) and call.name == name), None)
+        if call is not None:
+            self._open.remove(call)
+        told = ref or (call.tool_call_id if call is not None else None) or ""
+        result = result_draft(told, f"[{part_data(given.raw('response') or '{}')}]")
+        return replace(result, metadata=given.rest("id", "response"))
+
+
+def _block(part: Fields) -> Block:
+    if part.names() == {"text"}:
+        return text_block(part.text("text"))
+    for name in ("inlineData", "fileData"):
+        source = part.object(name)
+        if source is not None and part.names() == {name} and source.names() <= {"mimeType", "data", "fileUri"}:
+            return media_block(source.maybe_text("mimeType"), data=source.maybe_text("data"), url=source.maybe_text("fileUri"))
+    return kept_block(PROVIDER, part.source, next(iter(sorted(part.names())), None))

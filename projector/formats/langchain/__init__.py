@@ -1,0 +1,1 @@
+"""LangChain messages, in and out."""

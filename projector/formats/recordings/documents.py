@@ -1,0 +1,79 @@
+"""Documents of histories: one JSON value, or lines that are each a document or a message."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from projector.formats.format import FormatError
+from projector.formats.registry import OF_LINES, READERS
+from projector.formats.shared.fields import is_whole, items_of, lines_of
+from projector.json_text import split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from projector.formats.shared.history import History
+    from projector.json_text import JsonText
+
+_HOLDS_MESSAGES: Final = frozenset({"messages", "contents", "input", "output", "history"})
+_LISTS: Final = {"bedrock": "messages", "gemini": "contents"}
+"""What a request calls its messages, where the reader takes requests only: a list alone is one that says nothing else."""
+_ALONE: Final = frozenset({"agui", "bedrock", "chat", "gemini", "responses"})
+"""Those whose readers take no message that stands alone."""
+_ENOUGH: Final = 50
+"""How many values are looked at to tell a format."""
+
+
+def read_document(text: str, name: str) -> Iterator[History]:
+    """The histories of a document in the format `name`.
+
+    Raises `FormatError` with the place and what was expected, behind the histories that are whole.
+    """
+    read = READERS[name]
+    text = text.removeprefix("\ufeff")
+    if name in OF_LINES or not is_of_lines(text):
+        yield from read(_request(text, name))
+        return
+    lines = list(lines_of(text))
+    if is_whole(lines[0][0]) and not split(lines[0][0]).keys() & _HOLDS_MESSAGES:
+        for line, place in lines:
+            if not is_whole(line):
+                raise FormatError(f"{place}: a JSON object was expected, and it breaks off or is none")
+        yield from read(_request(f"[{','.join(line for line, _ in lines)}]", name))
+        return
+    for line, place in lines:
+        try:
+            yield from read(line)
+        except FormatError as error:
+            raise FormatError(f"{place}: {error}") from error
+
+
+def _request(text: str, name: str) -> str:
+    """The document as its reader takes it: a message alone is a list of one."""
+    if name in _ALONE and is_whole(text) and text.lstrip().startswith("{"):
+        names = split(text).keys()
+        text = f"[{text}]" if "role" in names and not names & _HOLDS_MESSAGES else text
+    field = _LISTS.get(name)
+    return text if field is None or not text.lstrip().startswith("[") else f'{{"{field}":{text}}}'
+
+
+def first_values(text: str) -> list[JsonText]:
+    """What tells the format of a document: it itself, or its first items or lines. Raises `FormatError` for an empty one."""
+    document = text.lstrip("\ufeff \t\r\n")
+    if not document:
+        raise FormatError("the file is empty")
+    if document.startswith("["):
+        items = items_of(document, "the document")
+        if not items:
+            raise FormatError("the document is an empty list")
+        return items[:_ENOUGH]
+    if not is_of_lines(text):
+        return [document]
+    return [line for (line, _), _ in zip(lines_of(text), range(_ENOUGH), strict=False)]
+
+
+def is_of_lines(text: str) -> bool:
+    """Whether each line is a JSON object: the first is one, and more follow."""
+    lines = lines_of(text)
+    first, second = next(lines, None), next(lines, None)
+    return first is not None and second is not None and first[0].lstrip("\ufeff ").startswith("{") and is_whole(first[0])

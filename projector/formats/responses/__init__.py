@@ -1,0 +1,1 @@
+"""OpenAI Responses: streams and histories, in and out."""

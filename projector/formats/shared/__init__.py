@@ -1,0 +1,1 @@
+"""What every format is made of: fields, blocks, payloads, histories, media. No format must be known here."""

@@ -1,0 +1,1 @@
+"""Trees of messages, as OpenAssistant has them, in."""
