@@ -9,7 +9,7 @@ import structlog
 
 from ledger.erasure import finish_erasure, is_pending
 from ledger.errors import LedgerBehind
-from ledger.projection import Ended, take_in
+from ledger.projection import Ended, project
 from projector import State, open_runs
 from projector.compaction import keep
 from projector.loading import restore
@@ -64,7 +64,7 @@ class CatchUp:
                 state = known.state
                 effects: list[Effect] = []
                 for event in events:
-                    state, effect = take_in(state, event)
+                    state, effect = project(state, event)
                     if effect is not None and event.seq > position.projected_seq:
                         effects.append(effect)
                 if state.last_seq > position.projected_seq:

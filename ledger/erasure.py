@@ -21,6 +21,7 @@ from projector import events as ev
 from projector.folds import open_runs
 from projector.state import State
 from stream import CorruptEvent, Producer, ProducerFenced, ProducerGap, SeqConflict, StoreBusy, StoreFull, StoreUnusable
+from stream.clock import now_ms
 from stream.sqlite import MEMORY, SqliteStore
 from stream.sqlite.statistics import stream_statistics
 
@@ -80,7 +81,7 @@ async def begin_erasure(tables: LedgerTables, conversation: str, events: int) ->
         [(messages, runs, before)] = await sql(_LOOK, (conversation,))
         earlier = Counts(0, 0, 0, 0, is_done=True) if before is None else msgspec.json.decode(before, type=Counts)
         if earlier.is_done:
-            counts = Counts(messages + earlier.messages, runs + earlier.runs, events + earlier.events, _now_ms())
+            counts = Counts(messages + earlier.messages, runs + earlier.runs, events + earlier.events, now_ms())
             await sql(_NOTE, (conversation, _encode(counts)))
 
     await tables.database.transact(job)
@@ -124,8 +125,8 @@ async def _claim(tables: LedgerTables, conversation: str, claim: str) -> Counts:
     async def job(sql: Sql) -> Counts:
         [(_, _, erased)] = await sql(_LOOK, (conversation,))
         counts = msgspec.json.decode(erased, type=Counts)
-        if not counts.is_done and (counts.claim == claim or counts.claimed_until < _now_ms()):
-            counts = replace(counts, claim=claim, claimed_until=_now_ms() + _CLAIM_MS)
+        if not counts.is_done and (counts.claim == claim or counts.claimed_until < now_ms()):
+            counts = replace(counts, claim=claim, claimed_until=now_ms() + _CLAIM_MS)
             await sql(_NOTE, (conversation, _encode(counts)))
         return counts
 
@@ -262,7 +263,3 @@ async def _empty_wal(database: Database) -> bool:
 
 def _encode(counts: Counts) -> str:
     return msgspec.json.encode(counts).decode()
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -19,7 +19,7 @@ from ledger.runs.run import Run
 from ledger.runs.start import ACTIVE_LEAF, Parent, abandon, append_start
 from ledger.tables.holds import held, hold
 from ledger.tables.media import get_media, put_media
-from ledger.transfer.importing import TakenIn, take_in
+from ledger.transfer.importing import ImportResult, import_history
 from ledger.transfer.recorded import Recorded
 from ledger.upkeep import reconcile as reconciliation
 from ledger.upkeep.backup import back_up, file_of
@@ -139,12 +139,12 @@ class Ledger(Contexts):
         validate(list(events))
         return await self.store.append(conversation, events, expected_seq=expected_seq)
 
-    async def take_in(self, conversation: str, history: History) -> TakenIn:
+    async def take_in(self, conversation: str, history: History) -> ImportResult:
         """Records a history that another program has kept, as `projector.formats.READERS` read it; twice adds nothing.
 
         Its media go to the store. Raises `ImportDiffers` where the conversation holds something else in its place.
         """
-        return await take_in(self, conversation, Recorded(history))
+        return await import_history(self, conversation, Recorded(history))
 
     async def select(self, conversation: str, message_id: str) -> None:
         """Makes the path through a committed message the active one, until a later turn is committed at one of its forks.

@@ -76,7 +76,7 @@ class Chosen(NamedTuple):
 Effect = Begun | Ended | Amended | Selected | Described | Used | Chosen
 
 
-def take_in(state: State, event: Event) -> tuple[State, Effect | None]:
+def project(state: State, event: Event) -> tuple[State, Effect | None]:
     """The open runs after `event`, and what the ledger has to do about it. An anomaly does nothing."""
     over = ending(state, event)
     after = open_runs.fold(state, event)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import structlog
 
 from projector.loading import load, restore
 from stream import Snapshot, SnapshotUnreadable, retain
+from stream.clock import now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -73,7 +73,7 @@ async def save_snapshot(projector: Projector[Any], store: EventStore, snapshots:
 
 async def keep(projector: Projector[S], snapshots: SnapshotStore, stream_id: str, state: S, last_seq: int) -> None:
     """Saves a state after `last_seq` and reads it back. Raises `SnapshotUnreadable`."""
-    created_at = time.time_ns() // 1_000_000
+    created_at = now_ms()
     data = projector.encode(state)
     await snapshots.save(Snapshot(stream_id, projector.name, projector.version, last_seq, created_at, data))
     found = await snapshots.load(stream_id, projector.name)

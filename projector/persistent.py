@@ -17,7 +17,7 @@ K = TypeVar("K", bound="Hashable")
 V = TypeVar("V")
 
 
-class Sequence(Generic[T]):
+class GrowingList(Generic[T]):
     """An immutable list with `add` in O(1)."""
 
     __slots__ = ("_shared", "_size")
@@ -26,9 +26,9 @@ class Sequence(Generic[T]):
         self._shared = list(items)
         self._size = len(self._shared)
 
-    def add(self, item: T) -> Sequence[T]:
+    def add(self, item: T) -> GrowingList[T]:
         """A sequence with one more item."""
-        grown: Sequence[T] = Sequence.__new__(Sequence)
+        grown: GrowingList[T] = GrowingList.__new__(GrowingList)
         grown._shared = self._shared if len(self._shared) == self._size else self._shared[: self._size]
         grown._shared.append(item)
         grown._size = self._size + 1
@@ -42,17 +42,17 @@ class Sequence(Generic[T]):
             yield self._shared[index]
 
 
-class Text:
+class GrowingText:
     """An immutable text that is put together from pieces, each in O(1)."""
 
     __slots__ = ("_pieces",)
 
-    def __init__(self, text: str = "", pieces: Sequence[str] | None = None) -> None:
-        self._pieces = pieces if pieces is not None else Sequence([text] if text else [])
+    def __init__(self, text: str = "", pieces: GrowingList[str] | None = None) -> None:
+        self._pieces = pieces if pieces is not None else GrowingList([text] if text else [])
 
-    def add(self, piece: str) -> Text:
+    def add(self, piece: str) -> GrowingText:
         """The text with a piece behind it."""
-        return Text(pieces=self._pieces.add(piece)) if piece else self
+        return GrowingText(pieces=self._pieces.add(piece)) if piece else self
 
     def __str__(self) -> str:
         text = "".join(self._pieces)
@@ -63,7 +63,7 @@ class Text:
         return text
 
 
-class Table(Generic[K, V]):
+class GrowingTable(Generic[K, V]):
     """An immutable mapping in order of insertion, with `add` in O(1); `replace` and `without` copy."""
 
     __slots__ = ("_index", "_size", "_values")
@@ -79,9 +79,11 @@ class Table(Generic[K, V]):
         place = self._index.get(key, self._size)
         return self._values[place] if place < self._size else None
 
-    def add(self, key: K, value: V) -> Table[K, V]:
+    def add(self, key: K, value: V) -> GrowingTable[K, V]:
         """The table with a new key behind the others."""
-        grown: Table[K, V] = Table.__new__(Table) if len(self._values) == self._size else Table(self.items())
+        grown: GrowingTable[K, V] = (
+            GrowingTable.__new__(GrowingTable) if len(self._values) == self._size else GrowingTable(self.items())
+        )
         if len(self._values) == self._size:
             grown._index, grown._values = self._index, self._values
         grown._size = self._size + 1
@@ -89,14 +91,14 @@ class Table(Generic[K, V]):
         grown._values.append(value)
         return grown
 
-    def replace(self, key: K, value: V) -> Table[K, V]:
+    def replace(self, key: K, value: V) -> GrowingTable[K, V]:
         """The table with another value at a key it has."""
-        return Table((own, value if own == key else old) for own, old in self.items())
+        return GrowingTable((own, value if own == key else old) for own, old in self.items())
 
-    def without(self, keys: Iterable[K]) -> Table[K, V]:
+    def without(self, keys: Iterable[K]) -> GrowingTable[K, V]:
         """The table without some keys."""
         gone = set(keys)
-        return Table((key, value) for key, value in self.items() if key not in gone) if gone else self
+        return GrowingTable((key, value) for key, value in self.items() if key not in gone) if gone else self
 
     def items(self) -> Iterator[tuple[K, V]]:
         """Keys and values in order of insertion."""

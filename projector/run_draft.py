@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from projector.events import MessageAnnotated, MessageRedacted
 from projector.json_text import InvalidJson, JsonText, decode, dump, is_json, split, text_of
 from projector.message import Block, Unknown
-from projector.persistent import Sequence, Table, Text
+from projector.persistent import GrowingList, GrowingTable, GrowingText
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -47,8 +47,8 @@ class BlockDraft(msgspec.Struct, frozen=True):
 
     seq: int
     head: Block
-    text: Text
-    fields: dict[str, Text] = {}
+    text: GrowingText
+    fields: dict[str, GrowingText] = {}
 
 
 class MessageDraft(msgspec.Struct, frozen=True):
@@ -62,9 +62,9 @@ class MessageDraft(msgspec.Struct, frozen=True):
     provider_ref: str | None = None
     status: str | None = None
     live: dict[int, BlockDraft] = {}
-    sealed: Table[int, tuple[int, Block]] = Table()
+    sealed: GrowingTable[int, tuple[int, Block]] = GrowingTable()
     metadata: dict[str, JsonText] = {}
-    unknown: Sequence[Unknown] = Sequence()
+    unknown: GrowingList[Unknown] = GrowingList()
 
     def heads(self) -> list[Block]:
         """The blocks of this message, those that still grow without their text."""
@@ -91,7 +91,7 @@ class RunDraft(msgspec.Struct, frozen=True):
     paused: bool = False
     usage: dict[str, Usage] = {}
     live: dict[str, MessageDraft] = {}
-    done: Table[str, MessageDraft] = Table()
+    done: GrowingTable[str, MessageDraft] = GrowingTable()
 
     def find(self, message_id: str) -> MessageDraft | None:
         """A message of this run, finished or not."""
@@ -126,7 +126,7 @@ def add_result(body: events.ToolResult, seq: int, at: int) -> MessageDraft:
         kind="tool_result", sealed=True, tool_call_id=body.tool_call_id, status=body.status, parts=text_of(body.parts)
     )
     created_at = at if body.created_at is None else body.created_at
-    return MessageDraft(body.message_id, "tool", seq, created_at, status="complete", sealed=Table([(0, (seq, result))]))
+    return MessageDraft(body.message_id, "tool", seq, created_at, status="complete", sealed=GrowingTable([(0, (seq, result))]))
 
 
 def start_block(draft: MessageDraft, body: events.BlockStarted, seq: int) -> MessageDraft:
@@ -142,7 +142,7 @@ def start_block(draft: MessageDraft, body: events.BlockStarted, seq: int) -> Mes
         media_type=body.media_type,
         provider_ref=body.provider_ref,
     )
-    return replace(draft, live=draft.live | {body.block: BlockDraft(seq, head, Text())})
+    return replace(draft, live=draft.live | {body.block: BlockDraft(seq, head, GrowingText())})
 
 
 def grow_block(draft: MessageDraft, body: events.BlockDelta) -> MessageDraft:
@@ -152,7 +152,7 @@ def grow_block(draft: MessageDraft, body: events.BlockDelta) -> MessageDraft:
     if body.field is None:
         grown = replace(block, text=block.text.add(body.text))
     else:
-        grown = replace(block, fields=block.fields | {body.field: block.fields.get(body.field, Text()).add(body.text)})
+        grown = replace(block, fields=block.fields | {body.field: block.fields.get(body.field, GrowingText()).add(body.text)})
     return replace(draft, live=draft.live | {body.block: grown})
 
 
@@ -178,7 +178,7 @@ def amend(draft: MessageDraft, body: events.MessageAnnotated | events.MessageRed
         return replace(draft, metadata=draft.metadata | read_patch(body))
     if isinstance(body, MessageRedacted):
         blocks = redacted_blocks(body)
-        return replace(draft, live={}, sealed=Table((block.number, (draft.seq, block)) for block in blocks))
+        return replace(draft, live={}, sealed=GrowingTable((block.number, (draft.seq, block)) for block in blocks))
     live = draft.live.get(body.block)
     if live is not None:
         return replace(draft, live=draft.live | {body.block: replace(live, head=cite_block(live.head, body))})

@@ -8,7 +8,7 @@ import msgspec
 
 from projector.json_text import InvalidJson, decode, dump
 from projector.message import Message
-from projector.persistent import Sequence, Table, Text
+from projector.persistent import GrowingList, GrowingTable, GrowingText
 from projector.run_draft import Anomaly, RunDraft, Usage
 from projector.settle import End, settle
 
@@ -42,10 +42,10 @@ class State(msgspec.Struct, frozen=True):
 
     last_seq: int = 0
     open: dict[str, RunDraft] = {}
-    ended: Table[str, EndedRun] = Table()
-    messages: Table[str, Message] = Table()
-    amendments: Sequence[int] = Sequence()
-    anomalies: Sequence[Anomaly] = Sequence()
+    ended: GrowingTable[str, EndedRun] = GrowingTable()
+    messages: GrowingTable[str, Message] = GrowingTable()
+    amendments: GrowingList[int] = GrowingList()
+    anomalies: GrowingList[Anomaly] = GrowingList()
 
     def all_messages(self) -> list[Message]:
         """The messages of ended and of open runs, in order of their start."""
@@ -76,11 +76,11 @@ def decode_state(data: bytes) -> State:
 
 
 def _to_builtins(value: Any) -> Any:
-    if isinstance(value, Text):
+    if isinstance(value, GrowingText):
         return str(value)
-    if isinstance(value, Sequence):
+    if isinstance(value, GrowingList):
         return list(value)
-    if isinstance(value, Table):
+    if isinstance(value, GrowingTable):
         return list(value.items())
     raise TypeError(f"{type(value).__name__} is no part of a state")
 
@@ -91,13 +91,13 @@ def _from_builtins(kind: Any, value: Any) -> Any:
 
 
 def _make_items(kind: Any, value: Any) -> list[Any]:
-    items = list[get_args(kind)[0]] if get_origin(kind) is Sequence else list[tuple[get_args(kind)]]  # type: ignore[misc]
+    items = list[get_args(kind)[0]] if get_origin(kind) is GrowingList else list[tuple[get_args(kind)]]  # type: ignore[misc]
     made: list[Any] = msgspec.convert(value, items, dec_hook=_from_builtins, str_keys=True)
     return made
 
 
 _MAKERS: dict[Any, Callable[[Any, Any], Any]] = {
-    Text: lambda _, value: Text(value),
-    Sequence: lambda kind, value: Sequence(_make_items(kind, value)),
-    Table: lambda kind, value: Table(_make_items(kind, value)),
+    GrowingText: lambda _, value: GrowingText(value),
+    GrowingList: lambda kind, value: GrowingList(_make_items(kind, value)),
+    GrowingTable: lambda kind, value: GrowingTable(_make_items(kind, value)),
 }

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import bisect
 import secrets
-import time
 from typing import TYPE_CHECKING
 
 from stream.admission import Append, Watermark, admit, check_adoption, prepare
+from stream.clock import now_ms
 from stream.errors import SeqConflict, StoreClosed, Truncated
 from stream.limits import check_id, check_position, cut_page
 from stream.records import AppendResult, Bounds, Event, Producer, Snapshot, SnapshotInfo, StreamInfo
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from stream.records import NewEvent
-
-
-def now_ms() -> int:
-    """Milliseconds since 1970, the default clock of every store."""
-    return time.time_ns() // 1_000_000
 
 
 class MemoryStore:

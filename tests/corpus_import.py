@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ledger.errors import LedgerError
 from ledger.transfer.files import FileError, open_lines
-from ledger.transfer.importing import take_in
+from ledger.transfer.importing import import_history
 from ledger.transfer.sources import base_of, name_of, read_file
 from stream import StreamError
 
@@ -28,8 +28,8 @@ async def import_too(ledger: Ledger, root: Path, file: File) -> None:
         with ExitStack() as stack:
             recorded = read_file(stack.enter_context(open_lines(file.path)), file.path)
             names = name_of(base_of(file.path, root), recorded)
-            first = [await take_in(ledger, name, one) for name, one in zip(names, recorded, strict=True)]
-            again = [await take_in(ledger, name, one) for name, one in zip(names, recorded, strict=True)]
+            first = [await import_history(ledger, name, one) for name, one in zip(names, recorded, strict=True)]
+            again = [await import_history(ledger, name, one) for name, one in zip(names, recorded, strict=True)]
     except (FileError, LedgerError, StreamError) as error:
         is_right = not wanted or bool(file.refused) or file.name.startswith(_OF_FIXTURES) or is_part(file)
         file.check("import takes it, or refuses it as the look does", is_right, str(error))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from projector import events as ev
 from projector.formats.format import FormatError
 from projector.formats.recordings.transport import Exchange, Payload, SseReader, read_all, read_cassette
-from projector.formats.shared.history import Draft, History, call_block, result_draft, runs_of, text_block, text_parts
+from projector.formats.shared.history import History, HistoryMessage, call_block, result_draft, runs_of, text_block, text_parts
 from projector.json_text import dump, is_json, raw
 from tests.corpus_formats import (
     TOLD,
@@ -321,8 +321,8 @@ def take_strings(file: File) -> None:
     drafts = []
     for text in given:
         call = call_block(text, text, text, is_json=is_json_text(text))
-        drafts.append(Draft("user", (text_block(f"{text}."),), name=text))
-        drafts.append(Draft("assistant", (text_block(f"{text}!"), call), provider_ref=text))
+        drafts.append(HistoryMessage("user", (text_block(f"{text}."),), name=text))
+        drafts.append(HistoryMessage("assistant", (text_block(f"{text}!"), call), provider_ref=text))
         drafts.append(result_draft(text, text_parts(text)))
     history = History(tuple(drafts), file.name, given[0], {"name": dump(given[0])})
     file.conversations.append(Conversation.of(history, file.name))

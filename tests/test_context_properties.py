@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ledger import RunLost, open_ledger
 from projector.context.budget import SUMMARY, Budget
 from projector.context.chain import ChainSession
-from projector.context.expiration import Rules
+from projector.context.expiration import ExpirationRules
 from projector.context.model_registry import ModelConfig
 from projector.context.pipeline import Pipeline, Summaries, View, make_view
 from projector.context.plugins import BUNDLED, DEFAULT
@@ -131,7 +131,9 @@ policies = st.sampled_from(
 def expirations(draw: st.DrawFn, *, is_protected: bool | None = None) -> Expiration:
     guard = draw(st.booleans()) if is_protected is None else is_protected
     maker = draw(st.sampled_from([None, SummaryMaker(sum_up)]))
-    return Expiration(PolicyRegistry({"look": Action(draw(policies))}), rules=Rules(protect_prefix=guard), maker=maker)
+    return Expiration(
+        PolicyRegistry({"look": Action(draw(policies))}), rules=ExpirationRules(protect_prefix=guard), maker=maker
+    )
 
 
 OPTIONAL: Final[list[Stage]] = [Relevance(0.3), Relevance(1.0), NearDuplicates(), NearDuplicates(0.2)]

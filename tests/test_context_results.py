@@ -13,7 +13,7 @@ import pytest
 from ledger import open_ledger
 from projector.context.chain import ChainSession
 from projector.context.expansion import Refusal, Request, read_request
-from projector.context.expiration import Rules
+from projector.context.expiration import ExpirationRules
 from projector.context.lifecycle import Lifecycle
 from projector.context.pipeline import Pipeline
 from projector.context.plugins import DEFAULT, Bundled, keep_window
@@ -221,7 +221,7 @@ async def test_the_lifecycle_is_told_once_and_a_prefix_can_be_protected(ledger: 
         early = await run.message("user", LONG)
     result = await look(ledger, "t1")
     policies = {early: replace_turns(FIRST, 0)}
-    pipeline = expiring(REMOVE, policies=policies, lifecycle=Lifecycle(told.append), rules=Rules(protect_prefix=True))
+    pipeline = expiring(REMOVE, policies=policies, lifecycle=Lifecycle(told.append), rules=ExpirationRules(protect_prefix=True))
     for _ in range(2):
         context = await ledger.context("c", pipeline=pipeline, turn=9)
     assert [(event.type, event.message_id) for event in told] == [("message-expired", result)]

@@ -24,7 +24,7 @@ from projector.context.expansion import (
     notice,
     read_request,
 )
-from projector.context.expiration import Choices, Rules, apply
+from projector.context.expiration import Choices, ExpirationRules, apply
 from projector.context.lifecycle import Lifecycle, LifecycleEvent
 from projector.context.overflow import recover
 from projector.context.policies import Action, ExpirationPolicy, Override, PolicyRegistry, read_registry, resolve
@@ -88,7 +88,7 @@ def cases(draw: st.DrawFn) -> tuple[list[Message], Choices, int]:
 @given(cases(), st.booleans())
 def test_whatever_expires_groups_stay_whole_and_nothing_grows(case: tuple[list[Message], Choices, int], guard: bool) -> None:  # noqa: FBT001
     path, choices, turn = case
-    before, rules = encode(path), Rules(protect_prefix=guard)
+    before, rules = encode(path), ExpirationRules(protect_prefix=guard)
     found = apply(path, turn, choices, rules=rules)
     view = list(found.messages)
     assert encode(path) == before
@@ -104,7 +104,7 @@ def test_whatever_expires_groups_stay_whole_and_nothing_grows(case: tuple[list[M
 def test_a_protected_prefix_stays_byte_for_byte(case: tuple[list[Message], Choices, int]) -> None:
     path, choices, turn = case
     first = next((place for place, one in enumerate(path) if choices.is_result(one)), len(path))
-    view = apply(path, turn, choices, rules=Rules(protect_prefix=True)).messages
+    view = apply(path, turn, choices, rules=ExpirationRules(protect_prefix=True)).messages
     assert encode(view[:first]) == encode(path[:first])
 
 

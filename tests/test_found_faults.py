@@ -380,14 +380,14 @@ def test_a_redaction_that_holds_no_json_is_an_anomaly() -> None:
 async def test_an_append_that_is_stored_is_acknowledged_whatever_befalls_its_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stream.sqlite.appender import Writer  # noqa: PLC0415
+    from stream.sqlite.appender import Appender  # noqa: PLC0415
 
     async def fail(*_: object) -> bool:
         raise StoreFull("while asking why")
 
     async with open_store(str(tmp_path / "a.db")) as store:
         await store.append("s", [NewEvent("t", b"")])
-        monkeypatch.setattr(Writer, "_explain", fail)
+        monkeypatch.setattr(Appender, "_explain", fail)
         event = [NewEvent("t", b"x")]
         refused, stored = await asyncio.gather(
             store.append("s", event, expected_seq=9), store.append("s", event), return_exceptions=True

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from ledger.history.discovery import BadPlugin, discover, load_plugin
-from ledger.history.settings import Configuration, change_configuration, parse_configuration, read_configuration
+from ledger.history.settings import HistorySettings, change_configuration, parse_configuration, read_configuration
 from projector.context.model_registry import read_models
 from projector.context.plugins import BUNDLED, DEFAULT, UserPlugin
 from projector.context.runtime_commands import BadCommand, parse_command
@@ -205,7 +205,7 @@ def test_a_setting_of_another_form_names_file_and_key(content: dict[str, Any], k
 def test_a_default_that_is_put_first_is_logged() -> None:
     with capture_logs() as logs:
         found = parse_configuration('{"plugin_config": {"plugin_history_default": {"chain": []}}}', "x", BUNDLED)
-    assert found == Configuration(warned=True)
+    assert found == HistorySettings(warned=True)
     assert [log["event"] for log in logs] == ["history.default_put_first"]
 
 

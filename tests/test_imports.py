@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from ledger import ImportDiffers, open_ledger
 from ledger.transfer.files import open_lines
-from ledger.transfer.importing import take_in
+from ledger.transfer.importing import import_history
 from ledger.transfer.sources import base_of, name_of, read_file
 from ledger.upkeep.verify import verify
 from tests.faults.sizes import FULL
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ledger import Ledger
-    from ledger.transfer.importing import TakenIn
+    from ledger.transfer.importing import ImportResult
     from projector import Message
 
 pytestmark = pytest.mark.anyio
@@ -43,14 +43,14 @@ async def ledger(anyio_backend: object) -> AsyncIterator[Ledger]:
         yield made
 
 
-async def imported(ledger: Ledger, path: Path, content: bytes | None = None, format_name: str = "auto") -> list[TakenIn]:
+async def imported(ledger: Ledger, path: Path, content: bytes | None = None, format_name: str = "auto") -> list[ImportResult]:
     """What the command does with a file, in this process."""
     if content is not None:
         path.write_bytes(content)
     with open_lines(path) as file:
         found = read_file(file, path, format_name)
         names = name_of(base_of(path), found)
-        return [await take_in(ledger, name, one) for name, one in zip(names, found, strict=True)]
+        return [await import_history(ledger, name, one) for name, one in zip(names, found, strict=True)]
 
 
 async def told(ledger: Ledger, conversation: str, branch: Any = "active") -> list[Any]:

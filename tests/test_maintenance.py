@@ -13,7 +13,7 @@ from ledger.upkeep.backup import known_scripts
 from stream import AppendResult, CorruptEvent, Event, NewEvent, Producer, Snapshot, StoreBusy, open_store
 from stream.sqlite import SqliteStore
 from stream.sqlite import vacuum as vacuuming
-from stream.sqlite.blocking import Connect, aside
+from stream.sqlite.blocking import Connect, run_blocking
 from stream.sqlite.integrity import Fault, check_file
 from stream.sqlite.log_integrity import check_snapshots, check_streams
 from stream.sqlite.statistics import store_statistics, stream_statistics
@@ -187,7 +187,7 @@ async def faults(path: Path) -> list[Fault]:
             known = known_scripts()
             return [*check_file(connection, known), *check_streams(connection), *check_snapshots(connection)]
 
-    return await aside(check)
+    return await run_blocking(check)
 
 
 TRIGGERS: Final = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"

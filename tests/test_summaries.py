@@ -16,7 +16,7 @@ from ledger.context.summarizer import HttpSummarizer, SummarizerFailed
 from projector.context.expiration import Choices, apply
 from projector.context.policies import ExpirationPolicy
 from projector.context.shortening import text_of
-from projector.context.summaries import SummaryMaker, compact, plan, read_summary
+from projector.context.summaries import SummaryMaker, plan, read_summary, shorten_results
 from tests.vectors.delta import message
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def test_a_failure_is_not_remembered() -> None:
 
 @pytest.mark.parametrize("answer", [RuntimeError(KEY), "", "  ", TEXT * 2, '{"summary": 3}', '{"summary": ""}', None, 5])
 def test_an_answer_that_is_no_summary_leaves_the_first_characters(answer: Any) -> None:
-    made = asyncio.run(compact(TEXT, maker_of(answer, []), length=100))
+    made = asyncio.run(shorten_results(TEXT, maker_of(answer, []), length=100))
     assert made.decision.strategy == "first_n_chars"
     assert made.decision.text is not None
     assert made.decision.text.startswith("x" * 100 + "...")
@@ -111,7 +111,7 @@ def test_a_summarizer_that_hangs_is_left_after_its_time() -> None:
         return instructions + text
 
     start = time.monotonic()
-    made = asyncio.run(compact(TEXT, SummaryMaker(hang, time_limit=0.05)))
+    made = asyncio.run(shorten_results(TEXT, SummaryMaker(hang, time_limit=0.05)))
     assert made.decision.strategy == "first_n_chars"
     assert time.monotonic() - start < 5
 

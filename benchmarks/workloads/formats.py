@@ -17,7 +17,7 @@ from benchmarks.measuring import compare, interleave
 from benchmarks.talk import texts
 from ledger import open_ledger
 from ledger.transfer.files import open_lines
-from ledger.transfer.importing import take_in
+from ledger.transfer.importing import import_history
 from ledger.transfer.sources import read_file
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ async def _import(ledger: Ledger, path: Path, lines: int, numbers: itertools.cou
     began = time.perf_counter()
     with open_lines(path) as file:
         [recorded] = read_file(file, path)
-        await take_in(ledger, f"formats-{next(numbers)}", recorded)
+        await import_history(ledger, f"formats-{next(numbers)}", recorded)
     return lines / (time.perf_counter() - began)
 
 

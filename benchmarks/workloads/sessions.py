@@ -10,7 +10,7 @@ from projector import transcript
 from projector.context.retention import POLICY
 from projector.events import to_event
 from projector.formats.recordings.documents import read_document
-from projector.formats.shared.history import Draft, History, call_block, result_draft, runs_of, text_block, text_parts
+from projector.formats.shared.history import History, HistoryMessage, call_block, result_draft, runs_of, text_block, text_parts
 from projector.json_text import dump
 from stream import Event
 
@@ -45,17 +45,17 @@ def read(folder: Path, source: str) -> list[list[Message]]:
 
 def make(turns: int, first: int = 0) -> History:
     """A session of so many turns: asked, a call, its result, an answer. Every eighth turn says an older one again."""
-    drafts: list[Draft] = []
+    drafts: list[HistoryMessage] = []
     for number in range(first, first + turns):
         spoken = turn(number - _REPEATED + 1 if number % _REPEATED == _REPEATED - 1 else number)
         keeps = [None, *(keep for keep, _ in _ADDED)]
         added = [text_block(spoken.result[:length]) for _, length in _ADDED]
         call = call_block(spoken.tool, call_id(number), "".join(spoken.arguments), is_json=True)
         drafts += [
-            Draft("user", (text_block(spoken.asked), *added), metadata={POLICY: dump(keeps)}),
-            Draft("assistant", (text_block("".join(spoken.said)), call)),
+            HistoryMessage("user", (text_block(spoken.asked), *added), metadata={POLICY: dump(keeps)}),
+            HistoryMessage("assistant", (text_block("".join(spoken.said)), call)),
             result_draft(call_id(number), text_parts(spoken.result)),
-            Draft("assistant", (text_block("".join(spoken.answered)),)),
+            HistoryMessage("assistant", (text_block("".join(spoken.answered)),)),
         ]
     return History(tuple(drafts))
 

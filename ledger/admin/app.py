@@ -20,7 +20,7 @@ from ledger.admin.history import history_app, limits_app
 from ledger.admin.importing import import_
 from ledger.admin.listing import conversations, events, runs, show
 from ledger.admin.maintenance import backup, restore, stats, vacuum
-from ledger.admin.options import AsJson, Found, Settings, with_ledger
+from ledger.admin.options import AsJson, ProblemsFound, Settings, with_ledger
 from ledger.admin.output import make_console
 from ledger.admin.play import play_recording
 from ledger.admin.tree import tree
@@ -63,7 +63,7 @@ def demo(
         if (keep / "demo.db").exists():
             raise ValueError(f"{keep / 'demo.db'} exists: name another folder with --keep")
     if not anyio.run(run_demo, make_console(), keep, as_json):
-        raise Found
+        raise ProblemsFound
 
 
 @app.command()
@@ -85,7 +85,7 @@ def play(
         if not as_json:
             make_console().print(f"run {run.run_id}: {run.outcome}, {run.messages} messages, events {run.seq} to {run.end_seq}")
         if run.outcome != "completed":
-            raise Found
+            raise ProblemsFound
 
     with_ledger(context, job, create=True)
 
@@ -107,7 +107,7 @@ def run_app() -> int:
     )
     try:
         app(standalone_mode=True)
-    except Found:
+    except ProblemsFound:
         return 1
     except BrokenPipeError:
         return 0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from ledger.admin.options import All, AsJson, Conversation, Found, OneOrAll, check_one_or_all, require, with_ledger
+from ledger.admin.options import All, AsJson, Conversation, OneOrAll, ProblemsFound, check_one_or_all, require, with_ledger
 from ledger.admin.output import make_console, make_table, print_json, progress
 from ledger.errors import LedgerError
 from projector import open_runs
@@ -60,7 +60,7 @@ def compact(
         if as_json:
             print_json(records)
         if any(record["error"] is not None for record in records):
-            raise Found
+            raise ProblemsFound
 
     with_ledger(context, compact_all if is_all else compact_one)
 
@@ -105,7 +105,7 @@ def snapshot(
             held = "no event" if bounds.floor == bounds.head else f"events {bounds.floor + 1} to {bounds.head}"
             console.print(f"the log holds {held}")
         if not all(info.readable for info in found):
-            raise Found
+            raise ProblemsFound
 
     with_ledger(context, job)
 

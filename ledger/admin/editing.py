@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 import typer
 
-from ledger.admin.options import AsJson, Conversation, Found, Home, RunId, home_of, require, with_ledger
+from ledger.admin.options import AsJson, Conversation, Home, ProblemsFound, RunId, home_of, require, with_ledger
 from ledger.admin.output import conversation_record, make_console, print_json, progress
 from ledger.errors import UnknownConversation, UnknownRun
 from stream.limits import check_id
@@ -141,7 +141,7 @@ def erase(
         if not done.is_proven:
             if not as_json:
                 make_console().print(f"but not from the file yet: {done.why}", style="bold red", markup=False, soft_wrap=True)
-            raise Found
+            raise ProblemsFound
 
     with_ledger(context, job)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
-from ledger.admin.options import All, AsJson, Found, OneOrAll, check_one_or_all, require, with_ledger
+from ledger.admin.options import All, AsJson, OneOrAll, ProblemsFound, check_one_or_all, require, with_ledger
 from ledger.admin.output import make_console, print_json, progress
 from ledger.admin.rendering import render
 from ledger.errors import UnknownMedia
@@ -83,7 +83,7 @@ def export(
         for fault in faults if output is None or not as_json else ():
             print(fault, file=sys.stderr if output is None else sys.stdout)
         if faults:
-            raise Found
+            raise ProblemsFound
 
     with_ledger(context, job)
 

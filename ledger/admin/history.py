@@ -14,7 +14,7 @@ from ledger.admin.output import make_console, make_table, print_json
 from ledger.history.discovery import discover
 from ledger.history.settings import (
     CONFIG_FILE,
-    Configuration,
+    HistorySettings,
     add_plugin,
     change_configuration,
     check_name,
@@ -140,8 +140,8 @@ def session_timeout(
 def _change(
     config: Path,
     plugins: Path | None,
-    change: Callable[[Configuration], Configuration],
-    tell: Callable[[Configuration], str],
+    change: Callable[[HistorySettings], HistorySettings],
+    tell: Callable[[HistorySettings], str],
     *,
     as_json: bool,
 ) -> None:
@@ -156,10 +156,10 @@ def _discover(config: Path, plugins: Path | None) -> dict[str, Found]:
     return discover(config.absolute().parent if plugins is None else plugins)
 
 
-def _told_chain(changed: Configuration) -> str:
+def _told_chain(changed: HistorySettings) -> str:
     return " → ".join(changed.chain)
 
 
-def _shown(configuration: Configuration) -> dict[str, object]:
+def _shown(configuration: HistorySettings) -> dict[str, object]:
     shown: dict[str, object] = msgspec.to_builtins(configuration)
     return shown

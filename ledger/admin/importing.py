@@ -11,12 +11,12 @@ import anyio
 import msgspec
 import typer
 
-from ledger.admin.options import AsJson, Found, with_ledger
+from ledger.admin.options import AsJson, ProblemsFound, with_ledger
 from ledger.admin.output import make_console, print_json, progress
 from ledger.errors import LedgerError
 from ledger.transfer.adoption import Imported, place_of
 from ledger.transfer.files import FileError, open_lines
-from ledger.transfer.importing import take_in
+from ledger.transfer.importing import import_history
 from ledger.transfer.jsonl import TAILFOLD, Section, look_through
 from ledger.transfer.sources import AUTO, FORMATS, base_of, is_tailfold, name_of, read_file
 from stream import InvalidEvent, StreamError
@@ -97,7 +97,7 @@ def import_(
                     done += await _import(ledger, sources[path], into)
             _tell(done, refused, as_json=as_json, is_short=any(path.is_dir() for path in files))
             if refused:
-                raise Found
+                raise ProblemsFound
 
         is_new = not sources or any(not source.needs_database for source in sources.values())
         with_ledger(context, job, create=is_new)
@@ -159,7 +159,7 @@ async def _import(ledger: Ledger, source: Source, into: str | None) -> list[Impo
         name, recorded = named
         try:
             with progress(f"importing {name}", is_shown=into is not None) as advance:
-                taken = await take_in(ledger, name, recorded, advance)
+                taken = await import_history(ledger, name, recorded, advance)
         except InvalidEvent as error:
             raise FileError(f"{source.path}: conversation {name!r} can't be stored: {error.why}") from error
         except LedgerError as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 import typer
 
-from ledger.admin.options import AsJson, Conversation, Found, check_text, with_ledger
+from ledger.admin.options import AsJson, Conversation, ProblemsFound, check_text, with_ledger
 from ledger.admin.output import (
     conversation_record,
     describe_message,
@@ -133,7 +133,7 @@ def show(
         except (LedgerBehind, LedgerDiverged, CorruptEvent) as error:  # what is committed can be read all the same
             _print_transcript(conversation, messages, None, as_json=as_json)
             sys.stderr.write(f"tailfold: {error}\n")
-            raise Found from error
+            raise ProblemsFound from error
         _print_transcript(conversation, messages, of_log, as_json=as_json)
 
     with_ledger(context, job)

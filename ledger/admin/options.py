@@ -26,7 +26,7 @@ RunId = Annotated[str, typer.Argument(help="The run's id.")]
 Home = Annotated[str | None, typer.Option("--conversation", help="Its conversation, where several have such a run.")]
 
 
-class Found(Exception):
+class ProblemsFound(Exception):
     """Something wrong was found and told."""
 
 

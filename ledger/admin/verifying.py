@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ledger.admin.options import AsJson, Found, with_ledger
+from ledger.admin.options import AsJson, ProblemsFound, with_ledger
 from ledger.admin.output import make_console, make_table, print_json
 from ledger.errors import UnknownConversation
 from ledger.upkeep.verify import verify as verify_ledger
@@ -63,7 +63,7 @@ def _tell(findings: Sequence[Finding], *, as_json: bool) -> None:
     else:
         make_console().print("everything is as it should be")
     if any(not finding.is_note and not finding.is_mended for finding in findings):
-        raise Found
+        raise ProblemsFound
 
 
 def _verdict(finding: Finding) -> str:

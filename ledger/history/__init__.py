@@ -6,12 +6,16 @@ What a chain does with messages is `projector.context`; a rule of that kind must
 from ledger.history.discovery import Found, discover, load_chain
 from ledger.history.runtime import HistoryRuntime
 from ledger.history.sessions import SessionRegistry, TooManySessions, UserSession
-from ledger.history.settings import Configuration, change_configuration, read_configuration
+from ledger.history.settings import HistorySettings, change_configuration, read_configuration
+
+Configuration = HistorySettings
+"""The name that programs know it by."""
 
 __all__ = [
     "Configuration",
     "Found",
     "HistoryRuntime",
+    "HistorySettings",
     "SessionRegistry",
     "TooManySessions",
     "UserSession",

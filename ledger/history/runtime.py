@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ledger.history.discovery import Found
     from ledger.history.sessions import SessionRegistry, UserSession
-    from ledger.history.settings import Configuration
+    from ledger.history.settings import HistorySettings
     from projector.context.chain import Chained, ChainSession
     from projector.context.model_registry import ModelConfig
     from projector.context.plugins import Plugin
@@ -43,7 +43,7 @@ class HistoryRuntime:
         self,
         path: Path,
         *,
-        configuration: Configuration,
+        configuration: HistorySettings,
         found: Mapping[str, Found],
         chain: Sequence[Plugin],
         models: Mapping[str, ModelConfig],

@@ -5,7 +5,6 @@ Keys that Tailfold does not know are somebody else's: they are kept as they are 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import tempfile
@@ -31,7 +30,7 @@ _LOG: Final = structlog.get_logger("tailfold.history")
 _PREFIX: Final = f"plugin_config.{DEFAULT}."
 
 
-class Configuration(msgspec.Struct, frozen=True):
+class HistorySettings(msgspec.Struct, frozen=True):
     """`session_idle_timeout_minutes` of 0 is never; `agent_max_ctx` in messages. `warned`: the default had to be put first.
 
     Raises `ValueError` for a number out of range.
@@ -49,17 +48,17 @@ class Configuration(msgspec.Struct, frozen=True):
         check_limit("agent_max_ctx", self.agent_max_ctx)
 
 
-def read_configuration(path: Path, available: Collection[str]) -> Configuration:
+def read_configuration(path: Path, available: Collection[str]) -> HistorySettings:
     """The settings of a file; the defaults where there is none.
 
     Raises `SettingsError` with the file, and the key or the line, for one that is broken or that asks for what is not
     there, and `OSError` for one that can't be read.
     """
     text = _read(path)
-    return Configuration() if text is None else parse_configuration(text, str(path), available)
+    return HistorySettings() if text is None else parse_configuration(text, str(path), available)
 
 
-def parse_configuration(text: str, file: str, available: Collection[str]) -> Configuration:
+def parse_configuration(text: str, file: str, available: Collection[str]) -> HistorySettings:
     """The settings in the text of a file; `available` are the plugins that there are. Raises `SettingsError`.
 
     The default plugin is put first where it is not, with a warning.
@@ -72,8 +71,8 @@ def parse_configuration(text: str, file: str, available: Collection[str]) -> Con
 
 
 def change_configuration(
-    path: Path, available: Collection[str], change: Callable[[Configuration], Configuration]
-) -> Configuration:
+    path: Path, available: Collection[str], change: Callable[[HistorySettings], HistorySettings]
+) -> HistorySettings:
     """Writes what `change` makes of the settings, and returns it; a file that is missing is made.
 
     A reader sees the file as it was or as it is, never a part of it, and of two programs that change it at once the
@@ -91,7 +90,7 @@ def change_configuration(
     return replace(changed, warned=False)
 
 
-def add_plugin(configuration: Configuration, name: str, available: Collection[str]) -> Configuration:
+def add_plugin(configuration: HistorySettings, name: str, available: Collection[str]) -> HistorySettings:
     """The chain with a plugin at its end. Raises `ValueError` for one that is in it, or not there at all."""
     check_name(name)
     if name in configuration.chain:
@@ -101,13 +100,13 @@ def add_plugin(configuration: Configuration, name: str, available: Collection[st
     return replace(configuration, chain=(*configuration.chain, name))
 
 
-def remove_plugin(configuration: Configuration, name: str) -> Configuration:
+def remove_plugin(configuration: HistorySettings, name: str) -> HistorySettings:
     """The chain without a plugin. Raises `ValueError` for the default, and for one that is not in it."""
     _check_movable(configuration, name, "removed")
     return replace(configuration, chain=tuple(other for other in configuration.chain if other != name))
 
 
-def move_plugin(configuration: Configuration, name: str, position: int) -> Configuration:
+def move_plugin(configuration: HistorySettings, name: str, position: int) -> HistorySettings:
     """The chain with a plugin at `position`, counted from 1 behind the default at 0.
 
     Raises `ValueError` for the default, for one that is not in the chain, and for a position outside it.
@@ -128,14 +127,14 @@ def check_name(name: str) -> str:
     return name
 
 
-def _check_movable(configuration: Configuration, name: str, how: str) -> None:
+def _check_movable(configuration: HistorySettings, name: str, how: str) -> None:
     if name == DEFAULT:
         raise ValueError(f"{DEFAULT} is always first in the chain and can't be {how}")
     if name not in configuration.chain:
         raise ValueError(f"{name[:60]!r} is not in the chain: it has {', '.join(configuration.chain)}")
 
 
-def _parse(values: dict[str, Any], file: str) -> Configuration:
+def _parse(values: dict[str, Any], file: str) -> HistorySettings:
     plugins = object_of(values, "plugin_config", file)
     settings = object_of(plugins, DEFAULT, file, prefix="plugin_config.")
     chain = settings.get("chain", [DEFAULT])
@@ -149,7 +148,7 @@ def _parse(values: dict[str, Any], file: str) -> Configuration:
             check_name(name)
         except ValueError as error:
             raise SettingsError(file, str(error), key=f"{_PREFIX}chain") from error
-    return Configuration(
+    return HistorySettings(
         number_of(values, "max_users", file, default=DEFAULT_MAX_USERS),
         number_of(values, "session_idle_timeout_minutes", file, default=DEFAULT_TIMEOUT_MINUTES, least=0),
         number_of(settings, "agent_max_ctx", file, default=DEFAULT_MAX_CTX, prefix=_PREFIX),
@@ -165,7 +164,7 @@ def _check_known(chain: Collection[str], available: Collection[str], file: str) 
         raise SettingsError(file, why, key=f"{_PREFIX}chain")
 
 
-def _merged(values: dict[str, Any], changed: Configuration) -> dict[str, Any]:
+def _merged(values: dict[str, Any], changed: HistorySettings) -> dict[str, Any]:
     """The file's values with the settings in their places; what was a default and still is one is not written."""
     before = _parse(values, "")
     merged = dict(values)
@@ -217,6 +216,8 @@ def _text(values: dict[str, Any]) -> str:
 @contextmanager
 def _alone(folder: Path) -> Iterator[int]:
     """Waits until no other program changes settings in this folder; the lock ends with the process that holds it."""
+    import fcntl  # noqa: PLC0415 - not there on Windows
+
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import anyio
+
+from stream.clock import now_ms
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -40,7 +41,7 @@ async def hold(tables: LedgerTables, conversation: str | None, through: int) -> 
 async def held(tables: LedgerTables, conversation: str) -> dict[str, int]:
     """The holds on a conversation: how far each lets the log go."""
     text = "SELECT id, through FROM holds WHERE until >= ?2 AND (conversation IS NULL OR conversation = ?1)"
-    return dict(await tables.database.read(text, (conversation, _now_ms())))
+    return dict(await tables.database.read(text, (conversation, now_ms())))
 
 
 async def _renew(tables: LedgerTables, name: str, conversation: str | None, through: int) -> None:
@@ -50,14 +51,10 @@ async def _renew(tables: LedgerTables, name: str, conversation: str | None, thro
 
 
 async def _put(tables: LedgerTables, name: str, conversation: str | None, through: int) -> None:
-    now = _now_ms()
+    now = now_ms()
 
     async def job(sql: Sql) -> None:
         await sql("DELETE FROM holds WHERE id = ? OR until < ?", (name, now))
         await sql("INSERT INTO holds VALUES (?, ?, ?, ?)", (name, conversation, through, now + int(_LEASE_S * 1000)))
 
     await tables.database.transact(job)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ledger.projection import take_in
+from ledger.projection import project
 from ledger.records import RunInfo
 from ledger.tables.commit import NEW_CONVERSATION, apply, put
 from projector import State, open_runs
@@ -54,7 +54,7 @@ async def skip_hole(store: EventStore, tables: LedgerTables, conversation: str, 
     base = await _base(store, conversation, floor)
     while base is not None and state.last_seq < base.last_seq:
         for event in await store.read(conversation, after=state.last_seq, limit=min(1000, base.last_seq - state.last_seq)):
-            state, effect = take_in(state, event)
+            state, effect = project(state, event)
             effects += [] if effect is None else [effect]
     start = floor if base is None else base.last_seq
     replay_from = min([start, *(run.seq - 1 for run in base.open.values() if run.seq > floor)]) if base else floor

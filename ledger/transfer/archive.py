@@ -21,7 +21,7 @@ from ledger.tables.media import get_media
 from projector import events as ev
 from projector.formats.format import FormatError
 from projector.formats.shared.fields import Fields, lines_of
-from projector.formats.shared.history import Draft, Loss, message_bodies, usage_body
+from projector.formats.shared.history import HistoryMessage, Loss, message_bodies, usage_body
 from projector.formats.shared.media_refs import Attachment
 from projector.json_text import InvalidJson, decode, dump, encode, join_fields, raw
 from projector.message import Message
@@ -199,7 +199,7 @@ def _bodies(run: Fields, prompts: list[int], messages: list[Message]) -> Iterato
 
 
 def _message_bodies(run_id: str, message: Message) -> Iterator[ev.Body]:
-    draft = Draft(
+    draft = HistoryMessage(
         cast("ev.Role", message.role),
         message.blocks,
         status=message.status,

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from ledger.records import RunInfo
     from ledger.transfer.archive import Kept
     from projector import Message
-    from projector.formats.shared.history import Draft, History
+    from projector.formats.shared.history import History, HistoryMessage
 
 _PAGE_EVENTS: Final = 1000
 _PAGE_BYTES: Final = 1024 * 1024
 
 
-class TakenIn(NamedTuple):
+class ImportResult(NamedTuple):
     """What became of a conversation: runs and events that were added, messages that were there, where it ends."""
 
     runs: int
@@ -46,9 +46,9 @@ class TakenIn(NamedTuple):
     head: int
 
 
-async def take_in(
+async def import_history(
     ledger: Ledger, conversation: str, recorded: Recorded, advance: Callable[[int], object] = lambda _: None
-) -> TakenIn:
+) -> ImportResult:
     """Records what a file holds of a conversation; `advance` hears how many events were stored.
 
     Safe to repeat, and beside others that write. A history begins at the root: beside what is there, if that is
@@ -65,7 +65,7 @@ async def take_in(
         finally:
             runs, events = runs + intake.runs, events + intake.events
         await ledger.catch_up(conversation)
-        return TakenIn(runs, events, intake.known, (await ledger.store.bounds(conversation)).head)
+        return ImportResult(runs, events, intake.known, (await ledger.store.bounds(conversation)).head)
 
 
 class _Overtaken(Exception):
@@ -135,7 +135,7 @@ class _Intake:
         standing = [message_id for message_id, draft in zip(ids, drafts, strict=True) if not is_left_out(draft)]
         return standing[-1] if standing else None
 
-    async def _take_run(self, first: int, drafts: Sequence[Draft], parent: str | None, ids: list[str]) -> None:
+    async def _take_run(self, first: int, drafts: Sequence[HistoryMessage], parent: str | None, ids: list[str]) -> None:
         """A run, or what a file that has grown adds to it, which is a run of its own."""
         tried = 0
         while True:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from stream.sqlite.files import place
+from stream.sqlite.files import create_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ def open_sink(output: Path | None) -> Iterator[Callable[[str], Any]]:
         yield lambda line: sys.stdout.write(line + "\n")
         sys.stdout.flush()
         return
-    with place(str(output), mode=_ONLY_OWNER) as partial, Path(partial).open("r+b") as file:
+    with create_whole(str(output), mode=_ONLY_OWNER) as partial, Path(partial).open("r+b") as file:
         if output.suffix != ".gz":
             yield lambda line: file.write(line.encode() + b"\n")
             return

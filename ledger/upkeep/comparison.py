@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ledger.errors import LedgerDamaged
-from ledger.projection import Amended, Ended, take_in
+from ledger.projection import Amended, Ended, project
 from ledger.tables.commit import settled_for_ledger
 from projector import State
 from projector import events as ev
@@ -76,7 +76,7 @@ class _Comparison:
         self._usage: dict[str, dict[str, Usage]] = {}
 
     async def see(self, state: State, event: Event, *, is_held: bool) -> State:
-        after, effect = take_in(state, event)
+        after, effect = project(state, event)
         if is_held and isinstance(effect, Ended):
             await self._see_end(effect)
         elif is_held and isinstance(effect, Amended):

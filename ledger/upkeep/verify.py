@@ -16,7 +16,7 @@ from ledger.upkeep.snapshot_check import differing_snapshots
 from projector.tree import leaf_of, unreachable
 from stream import CorruptEvent, StoreUnusable, Truncated
 from stream.sqlite import MEMORY, SqliteStore
-from stream.sqlite.blocking import aside
+from stream.sqlite.blocking import run_blocking
 from stream.sqlite.errors import translate
 from stream.sqlite.integrity import check_file
 from stream.sqlite.log_integrity import check_streams
@@ -129,7 +129,7 @@ async def _check_files(ledger: Ledger, conversation: str | None) -> list[Fault]:
                 raise translate(error, path) from error
         return faults
 
-    return await aside(check)
+    return await run_blocking(check)
 
 
 async def _verify_one(ledger: Ledger, conversation: str, *, is_told: bool) -> AsyncIterator[Finding]:

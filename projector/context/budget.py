@@ -69,7 +69,7 @@ class Used(msgspec.Struct, frozen=True):
         return Used(estimated)
 
 
-class Compaction(msgspec.Struct, frozen=True):
+class Summary(msgspec.Struct, frozen=True):
     """A summary that was recorded: which messages it stands for, and what it weighs beside them (`context.compacted`)."""
 
     covers: tuple[str, ...]
@@ -105,8 +105,8 @@ async def summarize(
     pinned: Collection[str] = (),
     role: Literal["user", "assistant"] = "assistant",
     tokenizer: Tokenizer = estimate,
-    recorded: Sequence[Compaction] = (),
-) -> Compaction | None:
+    recorded: Sequence[Summary] = (),
+) -> Summary | None:
     """A summary of the old part; None where there is nothing old, it fails, is empty or no shorter: nothing changes.
 
     Of what a `recorded` summary stands for already the summarizer gets that summary, and what has become old since.
@@ -124,16 +124,16 @@ async def summarize(
     before, after = tokens_of(given, tokenizer), tokenizer(text)
     if after >= before:
         return None
-    return Compaction(tuple(ids_of(covered)), text, role, before, after)
+    return Summary(tuple(ids_of(covered)), text, role, before, after)
 
 
 def apply_summaries(
     view: Sequence[Message],
-    recorded: Sequence[Compaction],
+    recorded: Sequence[Summary],
     path: Sequence[Message] | None = None,
     *,
     pinned: Collection[str] = (),
-) -> tuple[list[Message], Compaction | None]:
+) -> tuple[list[Message], Summary | None]:
     """The view with the last recorded summary all of whose messages are on its path, and that summary.
 
     System messages come first, then the summary, then what it does not stand for. A summary of another branch is not

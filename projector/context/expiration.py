@@ -88,7 +88,7 @@ class Choices(msgspec.Struct, frozen=True):
         )
 
 
-class State(msgspec.Struct, frozen=True):
+class ResultState(msgspec.Struct, frozen=True):
     """What became of a message in the view. `original_length` in characters; `why` can be shown to a model."""
 
     strategy: Strategy
@@ -108,12 +108,12 @@ class Applied(msgspec.Struct, frozen=True):
     """The view at a turn, what became of the messages that are not as on the path, and which were expanded."""
 
     messages: tuple[Message, ...]
-    states: dict[str, State]
+    states: dict[str, ResultState]
     turn: int
     expanded: frozenset[str] = frozenset()
 
 
-class Rules(msgspec.Struct, frozen=True):
+class ExpirationRules(msgspec.Struct, frozen=True):
     """How the stage works. With `protect_prefix` nothing changes ahead of the first result, so a provider's cache holds."""
 
     preserve_original_content: bool = True
@@ -129,7 +129,7 @@ class Decision(msgspec.Struct, frozen=True):
     is_partial: bool = False
 
 
-DEFAULT_RULES: Final = Rules()
+DEFAULT_RULES: Final = ExpirationRules()
 
 
 def apply(
@@ -137,7 +137,7 @@ def apply(
     turn: int,
     choices: Choices,
     *,
-    rules: Rules = DEFAULT_RULES,
+    rules: ExpirationRules = DEFAULT_RULES,
     tokenizer: Tokenizer = estimate,
 ) -> Applied:
     """The view of a path at a turn. Never larger than the path; on its own outcome it changes nothing.
@@ -148,7 +148,7 @@ def apply(
     if not turn >= 0:
         raise ValueError(f"a turn is 0 or more, not {turn}")
     start = protected(path, choices) if rules.protect_prefix else 0
-    states: dict[str, State] = {}
+    states: dict[str, ResultState] = {}
     view: list[Message] = []
     touched = choices.policies.keys() | choices.compacted.keys() | choices.is_expanded
     for place, message in enumerate(path):
@@ -161,7 +161,7 @@ def apply(
             view.append(new)
         if decided is not None and new is not message:
             before, after = text_of(message), decided.text or ""
-            states[message.id] = State(
+            states[message.id] = ResultState(
                 decided.strategy,
                 decided.why,
                 len(before),

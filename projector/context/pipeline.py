@@ -13,7 +13,7 @@ from functools import cached_property
 from operator import is_not
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from projector.context.budget import Budget, Compaction, apply_summaries, old_part, summarize
+from projector.context.budget import Budget, Summary, apply_summaries, old_part, summarize
 from projector.context.chain import ChainSession, Failure, run_chain
 from projector.context.delta import fingerprint_of
 from projector.context.report import Change, compare
@@ -185,7 +185,7 @@ class _Making:
             self.take(SUMMARY, Shaped(view), "a summary stands for it")
 
     async def _make_summary(
-        self, summaries: Summaries, recorded: Sequence[Compaction], view: Sequence[Message], used: Compaction | None
+        self, summaries: Summaries, recorded: Sequence[Summary], view: Sequence[Message], used: Summary | None
     ) -> ContextCompacted | None:
         """A summary of what `used` does not stand for yet, where the view with it is too long."""
         tokenizer, real = self._pipeline.tokenizer, self._source.used
@@ -289,8 +289,8 @@ def is_summary(choice: Choice) -> bool:
     return isinstance(choice, ContextCompacted) and choice.strategy == SUMMARY
 
 
-def compaction_of(choice: Choice) -> Compaction:
+def compaction_of(choice: Choice) -> Summary:
     """A summary as it was recorded."""
     assert isinstance(choice, ContextCompacted)
     covers, role = tuple(choice.covers), choice.role or "assistant"
-    return Compaction(covers, choice.summary, role, choice.tokens_before, choice.tokens_after)
+    return Summary(covers, choice.summary, role, choice.tokens_before, choice.tokens_after)

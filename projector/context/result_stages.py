@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
-from projector.context.expiration import DEFAULT_RULES, Applied, Choices, Rules, apply
+from projector.context.expiration import DEFAULT_RULES, Applied, Choices, ExpirationRules, apply
 from projector.context.policies import DEFAULTS, Kind, PolicyRegistry
 from projector.context.similarity import THRESHOLD, drop_irrelevant, irrelevant, replace_duplicates, score_words
 from projector.context.stage import Shaped
@@ -20,7 +20,7 @@ from projector.json_text import InvalidJson, decode
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from projector.context.expiration import State
+    from projector.context.expiration import ResultState
     from projector.context.lifecycle import Lifecycle
     from projector.context.policies import ExpirationPolicy, Override
     from projector.context.similarity import Scorer
@@ -44,7 +44,7 @@ class Expiration:
     registry: PolicyRegistry = field(default_factory=PolicyRegistry)
     policies: Mapping[str, ExpirationPolicy] = field(default_factory=dict)
     override: Override | None = None
-    rules: Rules = DEFAULT_RULES
+    rules: ExpirationRules = DEFAULT_RULES
     maker: SummaryMaker | None = None
     lifecycle: Lifecycle | None = None
     tokenizer: Tokenizer = estimate
@@ -173,7 +173,7 @@ def summarizer_of(
     return summarize
 
 
-def reasons_of(states: Mapping[str, State]) -> dict[str, str]:
+def reasons_of(states: Mapping[str, ResultState]) -> dict[str, str]:
     """Why each message changed."""
     return {message_id: state.why for message_id, state in states.items()}
 

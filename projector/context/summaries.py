@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 import structlog
 
-from projector.context.expiration import DEFAULT_RULES, Choices, Decision, Rules, protected, remember
+from projector.context.expiration import DEFAULT_RULES, Choices, Decision, ExpirationRules, protected, remember
 from projector.context.shortening import FALLBACK_LENGTH, Shortened, first_n, text_of, with_marker
 from projector.context.tokens import Tokenizer, estimate
 from projector.context.turns import has_expired
@@ -124,7 +124,7 @@ class Compacted(msgspec.Struct, frozen=True):
     prompt: str | None
 
 
-async def compact(
+async def shorten_results(
     text: str, maker: SummaryMaker, *, prompts: Sequence[str | None] = (), length: int | None = None
 ) -> Compacted:
     """The summary of a text with its marker; its first characters (`length` or 500) where there is none that is shorter.
@@ -154,7 +154,7 @@ async def plan(
     choices: Choices,
     maker: SummaryMaker,
     *,
-    rules: Rules = DEFAULT_RULES,
+    rules: ExpirationRules = DEFAULT_RULES,
     tokenizer: Tokenizer = estimate,
 ) -> list[ContextCompacted]:
     """What must be recorded before the view of this turn is made: the texts of summaries that have become due.
@@ -190,7 +190,7 @@ def read_summary(answer: object) -> str:
 
 
 async def _compact(message: Message, policy: ExpirationPolicy, maker: SummaryMaker) -> Compacted:
-    return await compact(text_of(message), maker, prompts=[policy.compact_prompt], length=policy.compact_length)
+    return await shorten_results(text_of(message), maker, prompts=[policy.compact_prompt], length=policy.compact_length)
 
 
 def _is_due(message: Message, turn: int, choices: Choices) -> bool:

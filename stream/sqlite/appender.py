@@ -19,7 +19,7 @@ from stream.errors import CorruptEvent, StoreClosed, StreamError
 from stream.records import AppendResult
 from stream.sqlite.bounds import READ_WATERMARK, watermark_of
 from stream.sqlite.chunks import append_place, checksum, holds_append, pack
-from stream.sqlite.key_cache import Keys, Stream
+from stream.sqlite.key_cache import KeyCache, Stream
 from stream.sqlite.packing import Packer
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _EARLIER: Final = "SELECT n FROM appends WHERE stream = ? AND last = ? AND aid =
 _EARLIER_CHUNK: Final = "SELECT last, n, crc, data FROM chunks WHERE stream = ? AND last >= ? ORDER BY last LIMIT 1"
 
 
-class Writer:
+class Appender:
     """Collects appends and stores them in batches, in turns of the database's writer."""
 
     def __init__(self, database: Database, clock_ms: Callable[[], int], stored: Callable[[str], None]) -> None:
@@ -47,7 +47,7 @@ class Writer:
         self._stored = stored
         self._waiting: deque[_Request] = deque()
         self._scheduled = False
-        self._keys = Keys()
+        self._keys = KeyCache()
         self._packer = Packer(database)
         self._texts: dict[int, str] = {}
 

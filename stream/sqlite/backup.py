@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stream.errors import StoreFull, StoreUnusable, StreamError
-from stream.sqlite.blocking import Connect, aside
+from stream.sqlite.blocking import Connect, run_blocking
 from stream.sqlite.errors import translate
-from stream.sqlite.files import SIDES, place, refusal
+from stream.sqlite.files import SIDES, create_whole, refusal
 from stream.sqlite.integrity import check_file
 from stream.sqlite.log_integrity import check_snapshots, check_streams
 from stream.sqlite.migrations import APPLICATION_ID
@@ -40,7 +40,7 @@ async def back_up(path: str, target: str) -> int:
     """
     # VACUUM INTO reads one snapshot and can be interrupted. SQLite's online backup begins again whenever somebody
     # else has written, unless it copies in one step that nothing can stop.
-    return await aside(lambda connect: _back_up(connect, path, target))
+    return await run_blocking(lambda connect: _back_up(connect, path, target))
 
 
 async def restore(
@@ -52,11 +52,11 @@ async def restore(
     opened. All of the copy is checked, and `finish` is called with it, before it gets its name. Raises `StoreUnusable`
     for a backup that is damaged, newer or none, and for a target that is taken; `StoreFull`, `StoreBusy`.
     """
-    return await aside(lambda connect: _restore(connect, backup, target, known, finish))
+    return await run_blocking(lambda connect: _restore(connect, backup, target, known, finish))
 
 
 def _back_up(connect: Connect, path: str, target: str) -> int:
-    with place(target, mode=Path(path).stat().st_mode & 0o777) as partial:
+    with create_whole(target, mode=Path(path).stat().st_mode & 0o777) as partial:
         try:
             with connect(path) as source, _syncing(source, partial):
                 before = _totals(source)
@@ -107,7 +107,7 @@ def _check_copy(copy: sqlite3.Connection, path: str, before: Row, after: Row) ->
 def _told(error: sqlite3.Error, path: str, target: str) -> StreamError:
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     if code in _NO_ROOM:
-        return StoreFull(f"{target}: there is no room left for it, nothing was made: make room or name another place")
+        return StoreFull(f"{target}: there is no room left for it, nothing was made: make room or name another create_whole")
     return translate(error, path)
 
 
@@ -120,7 +120,7 @@ def _restore(
 ) -> str:
     _check_backup(backup)
     incarnation = secrets.token_hex(16)
-    with place(target, mode=Path(backup).stat().st_mode & 0o777) as partial:
+    with create_whole(target, mode=Path(backup).stat().st_mode & 0o777) as partial:
         _copy(backup, partial)
         try:
             with connect(partial) as copy:

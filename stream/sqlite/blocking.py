@@ -45,7 +45,7 @@ class Connect:
                 connection.interrupt()
 
 
-async def aside(work: Callable[[Connect], T]) -> T:
+async def run_blocking(work: Callable[[Connect], T]) -> T:
     """Runs `work(connect)` in a thread. A cancelled caller interrupts its statement and waits until it has cleaned up."""
     connect = Connect()
     task = asyncio.ensure_future(asyncio.to_thread(work, connect))

@@ -19,8 +19,8 @@ import anyio
 
 from stream.errors import StoreClosed, StreamError
 from stream.sqlite.errors import FAILURES, is_busy, translate
+from stream.sqlite.files import check_place
 from stream.sqlite.migrations import check_owner, migrate
-from stream.sqlite.places import check_place
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -30,7 +30,7 @@ class Stream:
         self.is_due = False
 
 
-class Keys:
+class KeyCache:
     """Looks keys up once, and makes them where there are none."""
 
     def __init__(self) -> None:

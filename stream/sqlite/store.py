@@ -7,12 +7,12 @@ import secrets
 from typing import TYPE_CHECKING, Final
 
 from stream.admission import admit, check_adoption, prepare
+from stream.clock import now_ms
 from stream.errors import StoreUnusable
 from stream.limits import check_id, check_position
-from stream.memory import now_ms
 from stream.records import AppendResult, Bounds, Event, NewEvent, Producer, StreamInfo
 from stream.sqlite.adoption import adopt
-from stream.sqlite.appender import Writer
+from stream.sqlite.appender import Appender
 from stream.sqlite.bounds import READ_BOUNDS, READ_WATERMARK, bounds_of, check_bounds, watermark_of
 from stream.sqlite.migrations import read_scripts
 from stream.sqlite.pages import read_page
@@ -43,7 +43,7 @@ class SqliteStore:
         self.incarnation = incarnation
         self._snapshots = SqliteSnapshots(database)
         self._wakeups = Wakeups()
-        self._writer = Writer(database, clock_ms, self._wakeups.wake)
+        self._writer = Appender(database, clock_ms, self._wakeups.wake)
         self._sweeper = Sweeper(database)
         self._waiters = 0
         self._unwatch: Callable[[], None] | None = None

@@ -6,7 +6,8 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from stream.memory import MemoryStore, now_ms
+from stream.clock import now_ms
+from stream.memory import MemoryStore
 from stream.sqlite import SqliteStore, open_database
 
 if TYPE_CHECKING:

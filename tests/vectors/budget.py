@@ -62,7 +62,7 @@ def run_compact(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_view(given: dict[str, Any]) -> dict[str, Any]:
-    records = [budget.Compaction(tuple(entry["covers"]), entry["summary"]) for entry in given["records"]]
+    records = [budget.Summary(tuple(entry["covers"]), entry["summary"]) for entry in given["records"]]
     view, used = budget.apply_summaries([message(entry) for entry in given["path"]], records)
     return {"ids": _ids(view), "summary": None if used is None else used.summary}
 

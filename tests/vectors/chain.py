@@ -11,7 +11,7 @@ import msgspec
 
 from ledger.history.discovery import discover
 from ledger.history.sessions import SessionRegistry, TooManySessions
-from ledger.history.settings import Configuration, add_plugin, move_plugin, parse_configuration, remove_plugin
+from ledger.history.settings import HistorySettings, add_plugin, move_plugin, parse_configuration, remove_plugin
 from projector.context import windows
 from projector.context.chain import open_session, run_chain, switch_model
 from projector.context.model_registry import ModelConfig, UnknownModel
@@ -116,8 +116,8 @@ def run_command(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_admin(given: dict[str, Any]) -> dict[str, Any]:
-    before = Configuration(chain=tuple(given["chain"]))
-    changes: dict[str, Callable[..., Configuration]] = {
+    before = HistorySettings(chain=tuple(given["chain"]))
+    changes: dict[str, Callable[..., HistorySettings]] = {
         "chain-add": lambda name: add_plugin(before, name, given["available"]),
         "chain-remove": lambda name: remove_plugin(before, name),
         "chain-move": lambda name, position: move_plugin(before, name, position),

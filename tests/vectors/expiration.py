@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from projector import Message
 from projector.context import expiration, similarity, summaries
 from projector.context.expansion import REASONS, Refusal, expand
-from projector.context.expiration import Applied, Choices, State, apply
+from projector.context.expiration import Applied, Choices, ResultState, apply
 from projector.context.lifecycle import Lifecycle, LifecycleEvent
 from projector.context.overflow import recover
 from projector.context.policies import ExpirationPolicy, Override, resolve, select
@@ -56,7 +56,7 @@ def run_summary(given: dict[str, Any]) -> dict[str, Any]:
     known = summaries.Prompts({name: f"the prompt {name}" for name in given["known_prompts"]})
     maker = summaries.SummaryMaker(_summarizer(given["summarizer"]), prompts=known)
     named = [given["prompts"].get(name) for name in ("override", "action", "action_default")]
-    work = summaries.compact(given["text"], maker, prompts=named, length=given["compact_length"])
+    work = summaries.shorten_results(given["text"], maker, prompts=named, length=given["compact_length"])
     made = asyncio.run(work)
     text = made.decision.text or ""
     return {"text": text, "length": len(text), "was_compacted": text != given["text"], "prompt": made.prompt}
@@ -81,7 +81,7 @@ def run_cache(given: dict[str, Any]) -> dict[str, Any]:
 def run_apply(given: dict[str, Any]) -> dict[str, Any]:
     path, choices = _path(given), _choices(given)
     keep = given.get("preserve_original_content", True)
-    rules = expiration.Rules(preserve_original_content=keep, protect_prefix=given.get("protect_prefix", False))
+    rules = expiration.ExpirationRules(preserve_original_content=keep, protect_prefix=given.get("protect_prefix", False))
     turn = given["current_turn"]
     if "summarizer" in given:
         maker = summaries.SummaryMaker(_summarizer(given["summarizer"]))
@@ -93,12 +93,12 @@ def run_apply(given: dict[str, Any]) -> dict[str, Any]:
 
 def run_expand(given: dict[str, Any]) -> dict[str, Any]:
     path, choices, turn = _path(given), _choices(given), given["current_turn"]
-    view, states = [], dict[str, State]()
+    view, states = [], dict[str, ResultState]()
     for entry in given["messages"]:
         view.append(message(entry))
         if entry.get("was_compacted"):
             keep, length = entry.get("can_expand", False), entry["original_length"]
-            states[entry["id"]] = State("first_n_chars", "", length, entry.get("tokens_saved", 0), keep)
+            states[entry["id"]] = ResultState("first_n_chars", "", length, entry.get("tokens_saved", 0), keep)
     expanded = frozenset(entry["id"] for entry in given["messages"] if entry.get("expanded"))
     applied = Applied(tuple(view), states, turn, expanded)
     found = expand(path, applied, given["id"])

@@ -15,7 +15,7 @@ from projector.formats.shared.history import message_bodies
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from projector.formats.shared.history import Draft
+    from projector.formats.shared.history import HistoryMessage
 
 
 _PHASES: Final[tuple[Literal["started", "finished"], ...]] = ("started", "finished")
@@ -104,7 +104,7 @@ class Opened:
         self._forget()
         return bodies
 
-    def take_in(self, draft: Draft) -> list[ev.Body]:
+    def take_in(self, draft: HistoryMessage) -> list[ev.Body]:
         """A message that comes whole."""
         bodies = self._finish_idle()
         message = list(message_bodies(self._run_id, self._mint(), draft))

@@ -23,7 +23,7 @@ from projector.formats.format import Export, FormatError
 from projector.formats.outgoing.display import HINT, show
 from projector.formats.shared.blocks import kept_block
 from projector.formats.shared.fields import Fields, messages_of, shown
-from projector.formats.shared.history import Draft, History, Loss, call_block, result_draft
+from projector.formats.shared.history import History, HistoryMessage, Loss, call_block, result_draft
 from projector.formats.shared.payloads import maker_of, opaque, payload_for, signer_of
 from projector.json_text import JsonText, decode, is_json, join_fields, plain
 from projector.message import Block
@@ -72,9 +72,9 @@ def write_runs(messages: Sequence[Message]) -> Export:
     return Export([(message.run_id, piece) for message, pieces in written for piece in pieces], tuple(writer.losses), repairs)
 
 
-def drafts_of(messages: Iterable[Fields]) -> list[Draft]:
+def drafts_of(messages: Iterable[Fields]) -> list[HistoryMessage]:
     """The messages in our form: reasoning and the answer behind it are one. Raises `FormatError`."""
-    drafts: list[Draft] = []
+    drafts: list[HistoryMessage] = []
     group: list[Fields] = []
     for message in messages:
         role = message.text("role")
@@ -140,7 +140,7 @@ def _goes_on(group: Sequence[Fields], message: Fields) -> bool:
     return all(other.text("role") == "reasoning" for other in group)
 
 
-def _answer(group: Sequence[Fields]) -> Draft:
+def _answer(group: Sequence[Fields]) -> HistoryMessage:
     blocks: list[Block] = []
     shells = []
     named = next((message for message in group if message.text("role") == "assistant"), group[-1])
@@ -154,25 +154,27 @@ def _answer(group: Sequence[Fields]) -> Draft:
             blocks += [*content_blocks(message), *map(call_of, message.objects("toolCalls"))]
         shells.append(join_fields(without_hint(rest)))
     metadata = {SHELL: "[" + ",".join(shells) + "]"}
-    return Draft(
+    return HistoryMessage(
         "assistant", tuple(blocks), name=named.maybe_text("name"), provider_ref=named.maybe_text("id"), metadata=metadata
     )
 
 
-def _single(role: str, message: Fields) -> Draft:
+def _single(role: str, message: Fields) -> HistoryMessage:
     if role == ACTIVITY:
-        return Draft("assistant", (kept_block(PROVIDER, message.source, ACTIVITY),), provider_ref=message.maybe_text("id"))
+        return HistoryMessage(
+            "assistant", (kept_block(PROVIDER, message.source, ACTIVITY),), provider_ref=message.maybe_text("id")
+        )
     if role == "tool":
         given = hint_of(message).get("status")
         status = given if isinstance(given, str) else "error" if "error" in message else "ok"
         draft = result_draft(message.text("toolCallId"), content_parts(message), status=status)
         rest = message.rest("role", "content", "toolCallId") | content_shell(message)
         kept = {SHELL: "[" + join_fields(without_hint(rest)) + "]"}
-        return Draft("tool", draft.blocks, metadata=kept)
+        return HistoryMessage("tool", draft.blocks, metadata=kept)
     rest = message.rest("role", "content", "name") | content_shell(message)
     kept = {SHELL: "[" + join_fields(without_hint(rest)) + "]"}
     ref, name = message.maybe_text("id"), message.maybe_text("name")
-    return Draft(cast("Role", role), tuple(content_blocks(message)), name=name, provider_ref=ref, metadata=kept)
+    return HistoryMessage(cast("Role", role), tuple(content_blocks(message)), name=name, provider_ref=ref, metadata=kept)
 
 
 class Writer:

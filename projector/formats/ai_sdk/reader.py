@@ -16,7 +16,7 @@ from projector.formats.ai_sdk.parts import DYNAMIC, PROVIDER, TOOL
 from projector.formats.format import Export, FormatError
 from projector.formats.outgoing.display import show
 from projector.formats.shared.fields import Fields, messages_of, shown
-from projector.formats.shared.history import Draft, History, Loss, result_draft
+from projector.formats.shared.history import History, HistoryMessage, Loss, result_draft
 from projector.formats.shared.payloads import maker_of, payload_for
 from projector.json_text import JsonText, join_fields, plain
 
@@ -58,7 +58,7 @@ def write(messages: Sequence[Message]) -> Export:
 
 
 def _history(messages: Iterable[Fields]) -> History:
-    drafts: list[Draft] = []
+    drafts: list[HistoryMessage] = []
     losses: list[Loss] = []
     for message in messages:
         role = message.text("role")
@@ -81,7 +81,7 @@ class _Reader:
         self.losses: list[Loss] = []
         self._message, self._role = message, cast("Role", role)
         self._ref = message.maybe_text("id")
-        self._steps: list[tuple[bool, list[Block], list[Draft]]] = []
+        self._steps: list[tuple[bool, list[Block], list[HistoryMessage]]] = []
 
     def take(self, part: Fields) -> None:
         """One part. A step begins with `step-start`, or with the message."""
@@ -99,7 +99,7 @@ class _Reader:
         else:
             blocks.append(parts_of.other_block(part))
 
-    def drafts(self) -> Iterator[Draft]:
+    def drafts(self) -> Iterator[HistoryMessage]:
         """The steps as messages, each with the results behind it."""
         rest = self._message.rest("role", "parts")
         for begins, blocks, results in self._steps or [(False, [], [])]:
@@ -108,10 +108,10 @@ class _Reader:
             said = any(block.kind not in _SAID or block.text or block.signature for block in blocks)
             if not said:
                 self._lose("a message or step without content")
-            yield Draft(self._role, tuple(blocks), provider_ref=self._ref, metadata={SHELL: join_fields(shell)})
+            yield HistoryMessage(self._role, tuple(blocks), provider_ref=self._ref, metadata={SHELL: join_fields(shell)})
             yield from results
 
-    def _take_tool(self, part: Fields, blocks: list[Block], results: list[Draft]) -> None:
+    def _take_tool(self, part: Fields, blocks: list[Block], results: list[HistoryMessage]) -> None:
         call, outcome = self._kept(parts_of.call_block(part)), parts_of.outcome_of(part)
         blocks.append(call)
         if outcome is None:
@@ -122,7 +122,7 @@ class _Reader:
             return
         draft = result_draft(tool_call_id, outcome.parts, status=outcome.status)
         kept = {SHELL: join_fields(outcome.rest)} if outcome.rest else {}
-        results.append(Draft("tool", draft.blocks, metadata=kept))
+        results.append(HistoryMessage("tool", draft.blocks, metadata=kept))
 
     def _kept(self, block: Block) -> Block:
         if not block.sealed and block.opaque is not None:

@@ -28,7 +28,7 @@ from projector.formats.format import Export, FormatError
 from projector.formats.outgoing.repair import SYSTEM, Rules, mend
 from projector.formats.outgoing.unicode import mend_json
 from projector.formats.shared.fields import Fields, items_of, shown
-from projector.formats.shared.history import Draft, History, Loss, result_draft, text_block, text_parts
+from projector.formats.shared.history import History, HistoryMessage, Loss, result_draft, text_block, text_parts
 from projector.formats.shared.payloads import maker_of
 from projector.json_text import InvalidJson, JsonText, decode, dump, join_fields, split
 from projector.run_draft import Usage
@@ -84,7 +84,7 @@ def _read(text: str) -> History:
 
 
 def _history(messages: Sequence[JsonText], metadata: dict[str, JsonText], system: JsonText | None = None) -> History:
-    drafts: list[Draft] = []
+    drafts: list[HistoryMessage] = []
     losses: list[Loss] = []
     if system is not None:
         drafts += _system(system)
@@ -100,10 +100,10 @@ def _history(messages: Sequence[JsonText], metadata: dict[str, JsonText], system
     return History(tuple(drafts), metadata=metadata, losses=tuple(losses))
 
 
-def _system(system: JsonText) -> Iterator[Draft]:
+def _system(system: JsonText) -> Iterator[HistoryMessage]:
     blocks = _read_content(system, "the system prompt")
     if blocks:
-        yield Draft("system", tuple(blocks), metadata=_shell({}, system, blocks))
+        yield HistoryMessage("system", tuple(blocks), metadata=_shell({}, system, blocks))
 
 
 def _read_content(content: JsonText, place: str) -> list[Block]:
@@ -115,7 +115,7 @@ def _read_content(content: JsonText, place: str) -> list[Block]:
     return [text_block(said)] if said else []
 
 
-def _read_message(message: Fields) -> Iterator[Draft]:
+def _read_message(message: Fields) -> Iterator[HistoryMessage]:
     role = message.text("role")
     if role not in get_args(ev.Role):
         raise message.wrong(f'"role" should be user or assistant, not {role!r}')
@@ -127,7 +127,7 @@ def _read_message(message: Fields) -> Iterator[Draft]:
         return
     rest = {name: text for name, text in split(message.source).items() if name not in ("role", "content")}
     rest |= {"role": dump(role)} if role in SYSTEM else {}
-    parts: list[Block | Draft] = []
+    parts: list[Block | HistoryMessage] = []
     if not content.lstrip().startswith("["):
         parts += _read_content(content, message.place)
     else:
@@ -137,21 +137,23 @@ def _read_message(message: Fields) -> Iterator[Draft]:
     yield from _grouped(role, parts, rest, content)
 
 
-def _grouped(role: Any, parts: Sequence[Block | Draft], rest: dict[str, JsonText], content: JsonText) -> Iterator[Draft]:
+def _grouped(
+    role: Any, parts: Sequence[Block | HistoryMessage], rest: dict[str, JsonText], content: JsonText
+) -> Iterator[HistoryMessage]:
     """Results are messages of their own; what stands between them belongs together."""
     blocks: list[Block] = []
     for part in [*parts, None]:
-        if part is not None and not isinstance(part, Draft):
+        if part is not None and not isinstance(part, HistoryMessage):
             blocks.append(part)
             continue
         if blocks:
-            yield Draft(role, tuple(blocks), metadata=_shell(rest, content, blocks if len(parts) == 1 else []))
+            yield HistoryMessage(role, tuple(blocks), metadata=_shell(rest, content, blocks if len(parts) == 1 else []))
             blocks, rest = [], {}
         if part is not None:
             yield part
 
 
-def _read_result(result: Fields) -> Draft:
+def _read_result(result: Fields) -> HistoryMessage:
     content = result.raw("content")
     rest = {name: text for name, text in split(result.source).items() if name not in ("type", "tool_use_id", "content")}
     if rest.get("is_error") == "true":
@@ -166,7 +168,7 @@ def _read_result(result: Fields) -> Draft:
     return replace(draft, metadata=_shell(rest, content or "", blocks))
 
 
-def _read_response(message: Fields, content: JsonText) -> Draft:
+def _read_response(message: Fields, content: JsonText) -> HistoryMessage:
     """A whole response: what its stream would have given."""
     blocks = _read_content(content, message.place)
     reason = message.maybe_text("stop_reason")
@@ -175,7 +177,7 @@ def _read_response(message: Fields, content: JsonText) -> Draft:
         said = details.maybe_text("explanation") if details is not None else None
         blocks.append(replace(text_block(said or ""), kind="refusal"))
     used = message.object("usage")
-    return Draft(
+    return HistoryMessage(
         "assistant",
         tuple(blocks),
         provider_ref=message.maybe_text("id"),

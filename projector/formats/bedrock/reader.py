@@ -11,7 +11,7 @@ from projector.formats.bedrock.stream_reader import PROVIDER, BedrockStream
 from projector.formats.format import FormatError
 from projector.formats.shared.blocks import blocks_of, kept_block, media_block, part_data, part_kept, part_media, part_text
 from projector.formats.shared.fields import Fields
-from projector.formats.shared.history import Draft, History, result_draft, text_block
+from projector.formats.shared.history import History, HistoryMessage, result_draft, text_block
 from projector.json_text import JsonText, dump
 
 if TYPE_CHECKING:
@@ -30,30 +30,30 @@ def read(text: str) -> Iterator[History]:
     if "messages" not in request:
         raise request.wrong(f"{_EXPECTED}, not one with {sorted(request.names())[:8]}")
     system = tuple(_block(block) for block in request.objects("system"))
-    drafts = [Draft("system", system)] if system else []
+    drafts = [HistoryMessage("system", system)] if system else []
     for message in request.objects("messages"):
         drafts += _answer(message) if message.text("role") == "assistant" else _ask(message)
     yield History(tuple(drafts), metadata=request.rest("messages", "system"))
 
 
-def _answer(message: Fields) -> list[Draft]:
+def _answer(message: Fields) -> list[HistoryMessage]:
     stream = BedrockStream("", lambda: PROVIDER)
     try:
         bodies = stream.feed(f'{{"output":{{"message":{message.source}}},"stopReason":{dump("end_turn")}}}')
     except FormatError as error:
         raise message.wrong(str(error)) from error
-    return [Draft("assistant", blocks_of(bodies), provider=PROVIDER)]
+    return [HistoryMessage("assistant", blocks_of(bodies), provider=PROVIDER)]
 
 
-def _ask(message: Fields) -> list[Draft]:
+def _ask(message: Fields) -> list[HistoryMessage]:
     """What the user said, behind the results of tools."""
     content = message.objects("content")
     results = [_result(block.need("toolResult")) for block in content if "toolResult" in block]
     blocks = tuple(_block(block) for block in content if "toolResult" not in block)
-    return [*results, Draft("user", blocks)] if blocks or not results else results
+    return [*results, HistoryMessage("user", blocks)] if blocks or not results else results
 
 
-def _result(result: Fields) -> Draft:
+def _result(result: Fields) -> HistoryMessage:
     parts = ",".join(_part(item) for item in result.objects("content"))
     status = "error" if result.maybe_text("status") == "error" else "ok"
     return result_draft(result.text("toolUseId"), f"[{parts}]", status=status)

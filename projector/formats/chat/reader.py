@@ -29,7 +29,7 @@ from projector.formats.chat.parts import (
 from projector.formats.format import Export, FormatError
 from projector.formats.outgoing.repair import Rules, mend
 from projector.formats.shared.fields import Fields, items_of, shown
-from projector.formats.shared.history import Draft, History, Loss, call_block, text_block, text_parts
+from projector.formats.shared.history import History, HistoryMessage, Loss, call_block, text_block, text_parts
 from projector.formats.shared.payloads import opaque, payload_for
 from projector.json_text import InvalidJson, JsonText, decode, dump, join_fields, plain, split
 from projector.message import Block, Message
@@ -78,7 +78,7 @@ class _Reader:
         self._at = -1
         self._functions: dict[str, str] = {}
 
-    def read(self, fields: Fields) -> Draft:
+    def read(self, fields: Fields) -> HistoryMessage:
         self._at += 1
         role = fields.text("role")
         if role not in _ROLES:
@@ -88,7 +88,7 @@ class _Reader:
         except InvalidJson as error:
             raise fields.wrong(f"the content can't be read ({error})") from error
 
-    def _message(self, fields: Fields, role: Any) -> Draft:
+    def _message(self, fields: Fields, role: Any) -> HistoryMessage:
         blocks = [*_reasoning(fields), *_content(fields)]
         if refusal := fields.maybe_text("refusal"):
             blocks.append(Block("refusal", text=refusal, sealed=True))
@@ -100,7 +100,7 @@ class _Reader:
         if (audio := fields.raw("audio")) is not None:
             payload = opaque(PROVIDER, f'{{"audio":{audio}}}')
             blocks.append(Block("media", sealed=True, media_type="audio", provider_ref="audio", opaque=payload))
-        return Draft(role, tuple(blocks), name=fields.maybe_text("name"), metadata=_extra(fields, _KNOWN))
+        return HistoryMessage(role, tuple(blocks), name=fields.maybe_text("name"), metadata=_extra(fields, _KNOWN))
 
     def _call(self, call: Fields) -> Block:
         custom = call.object("custom")
@@ -117,14 +117,14 @@ class _Reader:
         block = call_block(name, ref, text, is_json=is_whole(text))
         return msgspec.structs.replace(block, opaque=keep(rest))
 
-    def _result(self, fields: Fields, role: str) -> Draft:
+    def _result(self, fields: Fields, role: str) -> HistoryMessage:
         name = fields.maybe_text("name")
         known = ("role", "content", "tool_call_id") if role == "tool" else ("role", "content", "tool_call_id", "name")
         ref = fields.maybe_text("tool_call_id") or (self._functions.get(name or "") if role == "function" else None) or ""
         content = fields.raw("content") or '""'
         parts = _result_parts(fields) if content.startswith("[") else text_parts(fields.maybe_text("content") or "")
         block = Block("tool_result", sealed=True, tool_call_id=ref, status="ok", parts=parts)
-        return Draft("tool", (block,), metadata=_extra(fields, known))
+        return HistoryMessage("tool", (block,), metadata=_extra(fields, known))
 
 
 def write(messages: Sequence[Message], *, reasoning: Reasoning | None = None) -> Export:

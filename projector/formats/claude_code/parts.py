@@ -8,7 +8,7 @@ from projector.formats.anthropic.stream_reader import AnthropicStream
 from projector.formats.format import FormatError
 from projector.formats.shared.blocks import blocks_of, kept_block, media_block, part_kept, part_media, part_text
 from projector.formats.shared.fields import Fields, items_of
-from projector.formats.shared.history import Draft, result_draft, text_block
+from projector.formats.shared.history import HistoryMessage, result_draft, text_block
 from projector.run_draft import Usage
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def user_blocks(content: JsonText, place: str) -> tuple[Block, ...]:
     )
 
 
-def results_of(content: JsonText, place: str) -> list[Draft]:
+def results_of(content: JsonText, place: str) -> list[HistoryMessage]:
     """The results of tools in a user's message, each a message of its own."""
     if content.lstrip().startswith('"'):
         return []
@@ -76,7 +76,7 @@ def _user_block(block: Fields) -> Block:
     return kept_block(PROVIDER, block.source, kind)
 
 
-def _result(block: Fields) -> Draft:
+def _result(block: Fields) -> HistoryMessage:
     content = block.raw("content") or '""'
     if content.lstrip().startswith('"'):
         said = block.maybe_text("content") or ""

@@ -15,7 +15,7 @@ from projector.formats.claude_code.parts import PROVIDER, assistant_blocks, resu
 from projector.formats.claude_code.stream_json import is_stream, read_stream
 from projector.formats.format import FormatError
 from projector.formats.shared.fields import Fields, items_of, lines_of
-from projector.formats.shared.history import Draft, History, Loss
+from projector.formats.shared.history import History, HistoryMessage, Loss
 from projector.json_text import JsonText, decode, dump
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class _Thread:
     def __init__(self, name: str, first: Fields, *, is_sidechain: bool) -> None:
         self.name = name
         self.is_sidechain = is_sidechain
-        self.drafts: list[Draft] = []
+        self.drafts: list[HistoryMessage] = []
         self.responses: dict[str, int] = {}  # the draft of each response, by the id it had at its provider
         self.ends: dict[int, int] = {}  # of a response, its last result so far
         self.groups: dict[int, int] = {}  # of a result, the response that called
@@ -115,11 +115,11 @@ class _Thread:
         response = self.groups.get(at, at)
         return self.ends.get(response, at)
 
-    def add(self, draft: Draft, at: int | None) -> int:
+    def add(self, draft: HistoryMessage, at: int | None) -> int:
         self.drafts.append(replace(draft, parent=self.behind(at)))
         return len(self.drafts) - 1
 
-    def add_result(self, draft: Draft, at: int | None) -> int:
+    def add_result(self, draft: HistoryMessage, at: int | None) -> int:
         number = self.add(draft, at)
         if at is not None:
             response = self.groups.get(at, at)
@@ -184,7 +184,7 @@ class _Log:
             at = thread.add_result(replace(result, created_at=time, metadata=own), at)
         blocks = user_blocks(content, record.place)
         if blocks or not results:
-            at = thread.add(Draft("user", blocks, created_at=time, metadata={} if results else metadata), at)
+            at = thread.add(HistoryMessage("user", blocks, created_at=time, metadata={} if results else metadata), at)
         return at
 
     def _place(self, record: Fields, uuid: str) -> tuple[_Thread, int | None]:
@@ -242,7 +242,7 @@ def _answer(thread: _Thread, record: Fields, message: Fields, at: int | None) ->
         return known
     failed = record.is_true("isApiErrorMessage")
     model = message.maybe_text("model")
-    draft = Draft(
+    draft = HistoryMessage(
         "assistant",
         blocks,
         provider_ref=ref,
@@ -270,7 +270,7 @@ def _metadata(thread: _Thread, record: Fields, message: Fields) -> dict[str, Jso
     return {name: text for name, text in own if thread.same.get(name) != text} | message.rest(*_IN_MESSAGE)
 
 
-def _other_form(record: Fields, result: Draft) -> dict[str, JsonText]:
+def _other_form(record: Fields, result: HistoryMessage) -> dict[str, JsonText]:
     """The structured form of a result; where it is only the same text once more it is left out."""
     form = record.raw("toolUseResult")
     if form is None:

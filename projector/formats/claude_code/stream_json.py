@@ -14,7 +14,7 @@ from projector.formats.anthropic.stream_reader import AnthropicStream
 from projector.formats.claude_code.parts import PROVIDER, assistant_blocks, results_of, usage_of, user_blocks
 from projector.formats.format import FormatError
 from projector.formats.shared.blocks import blocks_of
-from projector.formats.shared.history import Draft, History, Loss
+from projector.formats.shared.history import History, HistoryMessage, Loss
 from projector.json_text import JsonText, dump, join_fields
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class _Thread:
     """The run of the CLI, or of one of its subagents."""
 
     def __init__(self) -> None:
-        self.drafts: list[Draft] = []
+        self.drafts: list[HistoryMessage] = []
         self.responses: dict[str, int] = {}
         self.deltas: dict[str, _Deltas] = {}
         self.current: _Deltas | None = None
@@ -96,7 +96,7 @@ class _Thread:
         for ref, deltas in self.deltas.items():
             number = self.responses.get(ref)
             if number is None:
-                self.drafts.append(Draft("assistant", (), provider_ref=ref, provider=PROVIDER))
+                self.drafts.append(HistoryMessage("assistant", (), provider_ref=ref, provider=PROVIDER))
                 number = self.responses[ref] = len(self.drafts) - 1
             draft, blocks = self.drafts[number], blocks_of(deltas.bodies)
             more = blocks[len(draft.blocks) :] if not deltas.is_whole else ()
@@ -177,7 +177,7 @@ def _answer(thread: _Thread, record: Fields, message: Fields) -> None:
         return
     model = message.maybe_text("model")
     thread.drafts.append(
-        Draft(
+        HistoryMessage(
             "assistant",
             blocks,
             provider_ref=ref,
@@ -203,10 +203,10 @@ def _ask(thread: _Thread, record: Fields, message: Fields) -> None:
         thread.drafts.append(replace(result, created_at=time, metadata=own))
     blocks = user_blocks(content, record.place)
     if blocks or not results:
-        thread.drafts.append(Draft("user", blocks, created_at=time, metadata={} if results else metadata))
+        thread.drafts.append(HistoryMessage("user", blocks, created_at=time, metadata={} if results else metadata))
 
 
-def _end(draft: Draft, result: Fields | None) -> Draft:
+def _end(draft: HistoryMessage, result: Fields | None) -> HistoryMessage:
     """The last message of a run, with how the run ended."""
     if result is None:
         return draft if draft.ends_run else replace(draft, ends_run="incomplete")

@@ -15,7 +15,7 @@ from projector.formats.format import FormatError
 from projector.formats.gemini.stream_reader import PROVIDER, GeminiStream
 from projector.formats.shared.blocks import blocks_of, kept_block, media_block, part_data
 from projector.formats.shared.fields import Fields
-from projector.formats.shared.history import Draft, History, result_draft, text_block
+from projector.formats.shared.history import History, HistoryMessage, result_draft, text_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ def read(text: str) -> Iterator[History]:
     if "contents" not in request:
         raise request.wrong(f"{_EXPECTED}, not one with {sorted(request.names())[:8]}")
     system = request.object("systemInstruction") or request.object("system_instruction")
-    drafts = [] if system is None else [Draft("system", tuple(_block(part) for part in system.objects("parts")))]
+    drafts = [] if system is None else [HistoryMessage("system", tuple(_block(part) for part in system.objects("parts")))]
     calls = _Calls()
     for content in request.objects("contents"):
         drafts += calls.answer(content) if content.maybe_text("role") == "model" else calls.ask(content)
@@ -45,7 +45,7 @@ class _Calls:
         self._open: list[Block] = []
         self._numbers = itertools.count(1)
 
-    def answer(self, content: Fields) -> list[Draft]:
+    def answer(self, content: Fields) -> list[HistoryMessage]:
         """What the model said."""
         stream = GeminiStream("", lambda: f"{PROVIDER}.{next(self._numbers)}")
         try:
@@ -54,16 +54,16 @@ class _Calls:
             raise content.wrong(str(error)) from error
         blocks = blocks_of(bodies)
         self._open = [block for block in blocks if block.kind == "tool_call"]
-        return [Draft("assistant", blocks, provider=PROVIDER)]
+        return [HistoryMessage("assistant", blocks, provider=PROVIDER)]
 
-    def ask(self, content: Fields) -> list[Draft]:
+    def ask(self, content: Fields) -> list[HistoryMessage]:
         """What the user said, behind the results of tools."""
         parts = content.objects("parts")
         results = [self._result(part) for part in parts if "functionResponse" in part]
         blocks = tuple(_block(part) for part in parts if "functionResponse" not in part)
-        return [*results, Draft("user", blocks)] if blocks or not results else results
+        return [*results, HistoryMessage("user", blocks)] if blocks or not results else results
 
-    def _result(self, part: Fields) -> Draft:
+    def _result(self, part: Fields) -> HistoryMessage:
         given = part.need("functionResponse")
         name, ref = given.text("name"), given.maybe_text("id")
         call = next((call for call in self._open if ref in (None, call.tool_call_id) and call.name == name), None)

@@ -17,7 +17,7 @@ from projector.formats.langchain.parts import MAKERS, PROVIDER
 from projector.formats.outgoing.repair import Rules, mend
 from projector.formats.shared.blocks import part_data
 from projector.formats.shared.fields import Fields, items_of, messages_of, shown
-from projector.formats.shared.history import Draft, History, Loss, result_draft, text_block, text_parts
+from projector.formats.shared.history import History, HistoryMessage, Loss, result_draft, text_block, text_parts
 from projector.formats.shared.payloads import maker_of, opaque, part_block, payload_for, signer_of
 from projector.json_text import JsonText, decode, dump, is_json, join_fields, plain, split
 from projector.message import Block
@@ -91,7 +91,7 @@ def write(messages: Sequence[Message]) -> Export:
 
 
 def _history(messages: Iterable[Fields]) -> History:
-    drafts: list[Draft] = []
+    drafts: list[HistoryMessage] = []
     losses: list[Loss] = []
     for given in messages:
         kind, message = _plain_form(given)
@@ -121,7 +121,7 @@ def _plain_form(given: Fields) -> tuple[str, Fields]:
     return kind, message
 
 
-def _draft(kind: str, message: Fields) -> Draft:
+def _draft(kind: str, message: Fields) -> HistoryMessage:
     role = _CHAT_ROLES.get(message.text("role"), "user") if kind == "chat" else _ROLES[kind]
     keywords, about = message.object("additional_kwargs"), message.object("response_metadata")
     if keywords is not None and keywords.raw("__openai_role__") == '"developer"':
@@ -137,11 +137,13 @@ def _draft(kind: str, message: Fields) -> Draft:
     blocks = _content(message, maker)
     if role == "assistant":
         blocks = _with_calls(_with_keywords(blocks, keywords), message, keywords, maker)
-    draft = Draft(cast("Role", role), tuple(blocks), name=message.maybe_text("name"), provider_ref=message.maybe_text("id"))
+    draft = HistoryMessage(
+        cast("Role", role), tuple(blocks), name=message.maybe_text("name"), provider_ref=message.maybe_text("id")
+    )
     return replace(_with_facts(draft, message, about), metadata={SHELL: join_fields(rest)}, provider=maker if named else None)
 
 
-def _with_facts(draft: Draft, message: Fields, about: Fields | None) -> Draft:
+def _with_facts(draft: HistoryMessage, message: Fields, about: Fields | None) -> HistoryMessage:
     used = message.object("usage_metadata")
     usage = None
     if used is not None:
@@ -232,7 +234,7 @@ def _raw_calls(keywords: Fields | None, maker: str) -> dict[str, Block]:
     return found
 
 
-def _result(message: Fields, rest: dict[str, JsonText], maker: str) -> Draft:
+def _result(message: Fields, rest: dict[str, JsonText], maker: str) -> HistoryMessage:
     """A tool's message. That of a function names no call, and answers the one before it."""
     content = message.raw("content") or "null"
     is_said = content[:1] in ('"', "[") or content == "null"
@@ -247,7 +249,7 @@ def _result(message: Fields, rest: dict[str, JsonText], maker: str) -> Draft:
     rest |= {"status": dump("success")} if message.maybe_text("status") == "success" else {}
     said = "[" + ",".join(parts) + "]" if parts else text_parts("") if content == '""' else "[]"
     draft = result_draft(message.maybe_text("tool_call_id") or "", said, status=status)
-    return Draft("tool", draft.blocks, metadata={SHELL: join_fields(rest)})
+    return HistoryMessage("tool", draft.blocks, metadata={SHELL: join_fields(rest)})
 
 
 def _wrap(block: Block) -> Block:

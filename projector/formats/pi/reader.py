@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from projector.formats.format import FormatError
 from projector.formats.shared.blocks import kept_block, media_block, part_kept, part_media, part_text
 from projector.formats.shared.fields import Fields, lines_of
-from projector.formats.shared.history import Draft, History, Loss, result_draft, text_block
+from projector.formats.shared.history import History, HistoryMessage, Loss, result_draft, text_block
 from projector.formats.shared.payloads import opaque
 from projector.json_text import JsonText, dump, is_json
 from projector.message import Block
@@ -70,7 +70,7 @@ class _Session:
 
     def __init__(self, header: Fields) -> None:
         self._header = header
-        self._drafts: list[Draft] = []
+        self._drafts: list[HistoryMessage] = []
         self._at: dict[str, int | None] = {}  # the message an entry is, or follows
         self._last: int | None = None
         self._notes: dict[int | None, dict[str, list[JsonText]]] = {}
@@ -114,7 +114,7 @@ class _Session:
         return self._at.get(parent) if parent is not None else None
 
 
-def _draft(entry: Fields, kind: str) -> Draft | None:
+def _draft(entry: Fields, kind: str) -> HistoryMessage | None:
     """An entry as a message, if it is one that the model sees."""
     if kind == "message":
         if entry.need("message").text("role") not in _ROLES:
@@ -123,13 +123,13 @@ def _draft(entry: Fields, kind: str) -> Draft | None:
         return draft if draft.created_at is not None else replace(draft, created_at=entry.time("timestamp"))
     time = entry.time("timestamp")
     if kind == "custom_message":
-        return Draft("user", _blocks(entry), name=entry.maybe_text("customType"), created_at=time)
+        return HistoryMessage("user", _blocks(entry), name=entry.maybe_text("customType"), created_at=time)
     if kind == "branch_summary":
-        return Draft("user", (text_block(_SUMMARY + entry.text("summary")),), name="branchSummary", created_at=time)
+        return HistoryMessage("user", (text_block(_SUMMARY + entry.text("summary")),), name="branchSummary", created_at=time)
     return None
 
 
-def _message(message: Fields) -> Draft:
+def _message(message: Fields) -> HistoryMessage:
     role, time = message.text("role"), message.time("timestamp")
     if role == "assistant":
         return _answer(message, time)
@@ -139,18 +139,20 @@ def _message(message: Fields) -> Draft:
         result = result_draft(message.text("toolCallId"), parts, status=status, created_at=time)
         return replace(result, metadata=message.rest(*_RESULT))
     if role == "bashExecution":
-        return Draft("user", (text_block(_shell(message)),), name="bash", created_at=time, metadata=message.rest(*_BASH))
+        return HistoryMessage(
+            "user", (text_block(_shell(message)),), name="bash", created_at=time, metadata=message.rest(*_BASH)
+        )
     if role in ("branchSummary", "compactionSummary"):
-        return Draft("user", (text_block(message.text("summary")),), name=role, created_at=time)
+        return HistoryMessage("user", (text_block(message.text("summary")),), name=role, created_at=time)
     rest = message.rest("role", "content", "timestamp")
-    return Draft("user", _blocks(message), name=message.maybe_text("customType"), created_at=time, metadata=rest)
+    return HistoryMessage("user", _blocks(message), name=message.maybe_text("customType"), created_at=time, metadata=rest)
 
 
-def _answer(message: Fields, time: int | None) -> Draft:
+def _answer(message: Fields, time: int | None) -> HistoryMessage:
     reason, provider = message.maybe_text("stopReason"), message.maybe_text("provider")
     ends = _ENDS.get(reason or "")
     error = message.raw("errorMessage")
-    return Draft(
+    return HistoryMessage(
         "assistant",
         tuple(_block(item, provider or PROVIDER) for item in message.objects("content")),
         status="partial" if ends else "complete",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from projector.formats.recordings.cassettes import Exchange
-    from projector.formats.shared.history import Draft, History
+    from projector.formats.shared.history import History, HistoryMessage
 
 _ENDPOINTS: Final = (
     (re.compile(r"/v1/messages$|/invoke$|:(rawPredict|streamRawPredict)$"), "anthropic"),
@@ -74,7 +74,7 @@ def _sent(exchange: Exchange) -> _Sent | None:
     return _Sent(history, tuple(map(_key, history.drafts)), name, exchange)
 
 
-def _key(draft: Draft) -> str:
+def _key(draft: HistoryMessage) -> str:
     """What makes a message the same one in a later request; marks of caching do not."""
     return dump([draft.role, *([block.kind, block.text, block.tool_call_id, block.parts] for block in draft.blocks)])
 
@@ -93,7 +93,7 @@ def _conversation(first: _Sent, answers: Sequence[_Sent]) -> tuple[History, list
     return replace(first.history, drafts=tuple(drafts)), bodies
 
 
-def _whole_answer(sent: _Sent) -> tuple[Draft, ...] | None:
+def _whole_answer(sent: _Sent) -> tuple[HistoryMessage, ...] | None:
     """An answer that came whole and that its stream's adapter does not take."""
     body = sent.exchange.body
     if sent.name != "anthropic" or sent.exchange.status not in _OK or body[:1] != b"{":

@@ -37,7 +37,7 @@ from projector.formats.responses.parts import (
     part_block,
 )
 from projector.formats.shared.fields import Fields, items_of
-from projector.formats.shared.history import Draft, History, Loss, text_parts
+from projector.formats.shared.history import History, HistoryMessage, Loss, text_parts
 from projector.formats.shared.payloads import maker_of, payload_for
 from projector.json_text import InvalidJson, JsonText, dump, join_fields, plain, split
 from projector.message import Block, Message
@@ -98,7 +98,7 @@ class _Reader:
     """Items in their order: what the model said in one go is one message."""
 
     def __init__(self) -> None:
-        self.drafts: list[Draft] = []
+        self.drafts: list[HistoryMessage] = []
         self._calls: dict[str, str] = {}
         self._is_answering = False
 
@@ -119,23 +119,23 @@ class _Reader:
 
     def _answer(self, blocks: list[Block]) -> None:
         if not self._is_answering:
-            self._add(Draft("assistant", ()), is_answer=True)
+            self._add(HistoryMessage("assistant", ()), is_answer=True)
         last = self.drafts[-1]
         self.drafts[-1] = replace(last, blocks=(*last.blocks, *blocks))
 
-    def _add(self, draft: Draft, *, is_answer: bool) -> None:
+    def _add(self, draft: HistoryMessage, *, is_answer: bool) -> None:
         self.drafts.append(draft)
         self._is_answering = is_answer
 
 
-def _said(role: Any, item: Fields, kind: str) -> Draft:
+def _said(role: Any, item: Fields, kind: str) -> HistoryMessage:
     if kind in _OF_CLIENT:
-        return Draft(role, tuple(item_blocks(item.source, item.place)))
+        return HistoryMessage(role, tuple(item_blocks(item.source, item.place)))
     parts = content_parts(split(item.source), item.place)
-    return Draft(role, tuple(part_block(part) for part in parts), metadata=_extra(item, "type", "role", "content"))
+    return HistoryMessage(role, tuple(part_block(part) for part in parts), metadata=_extra(item, "type", "role", "content"))
 
 
-def _result(item: Fields, kind: str) -> Draft:
+def _result(item: Fields, kind: str) -> HistoryMessage:
     ref = item.maybe_text("call_id") or item.maybe_text("id") or ""
     output = item.raw("output") or '""'
     status, metadata = "ok", {}
@@ -150,7 +150,7 @@ def _result(item: Fields, kind: str) -> Draft:
         parts = f'[{{"kind":"text","text":{dump(item.raw("output") or item.raw("tools") or "")}}},'
         parts += f'{{"kind":"provider","opaque":{own}}}]'
     block = Block("tool_result", sealed=True, tool_call_id=ref, status=status, parts=parts)
-    return Draft("tool", (block,), metadata=metadata)
+    return HistoryMessage("tool", (block,), metadata=metadata)
 
 
 def _parts(item: Fields) -> JsonText:

@@ -1,6 +1,6 @@
 """Histories that are taken in: messages as a format has them, and the runs of events they become.
 
-A reader of a format makes `Draft`s; everything else is done here, alike for all. Ids are derived from the source and
+A reader of a format makes `HistoryMessage`s; everything else is done here, alike for all. Ids are derived from the source and
 the position in it, so the same input gives the same events.
 """
 
@@ -33,7 +33,7 @@ class Loss(msgspec.Struct, frozen=True):
     block: int | None = None
 
 
-class Draft(msgspec.Struct, frozen=True):
+class HistoryMessage(msgspec.Struct, frozen=True):
     """A message of a history. `parent` is the place of another draft in it, None for a root.
 
     Times in ms. `metadata` maps names to JSON text. `ends_run` closes the run behind it (an error, an abort);
@@ -59,7 +59,7 @@ class Draft(msgspec.Struct, frozen=True):
 class History(msgspec.Struct, frozen=True):
     """A conversation of a file: `name` is its id there, if it has one."""
 
-    drafts: tuple[Draft, ...]
+    drafts: tuple[HistoryMessage, ...]
     name: str | None = None
     title: str | None = None
     metadata: dict[str, JsonText] = {}
@@ -94,20 +94,20 @@ def run_id_of(source: str, first: int | str) -> str:
     return hashlib.sha256(f"{source}\0{first}".encode("utf-8", "surrogatepass")).hexdigest()[: 2 * _ID_BYTES]
 
 
-def run_of(run_id: str, parent: str | None, drafts: Sequence[Draft]) -> ImportedRun:
+def run_of(run_id: str, parent: str | None, drafts: Sequence[HistoryMessage]) -> ImportedRun:
     """One run of these messages, each behind the one before it, the first behind `parent`."""
     own = tuple(f"{run_id}.{number}" for number in range(1, len(drafts) + 1))
     return ImportedRun(run_id, tuple(_bodies(run_id, parent, drafts, own)), own)
 
 
-def hang(drafts: Sequence[Draft]) -> tuple[Draft, ...]:
+def hang(drafts: Sequence[HistoryMessage]) -> tuple[HistoryMessage, ...]:
     """The drafts, none of them behind a message that its run will not leave.
 
     A message without content is left out when its run ends, and so is an unfinished one of a failed run; what follows
     such a message in another run hangs behind the one before it.
     """
     stands: list[int | None] = []
-    hung: list[Draft] = []
+    hung: list[HistoryMessage] = []
     for at, draft in enumerate(drafts):
         parent = (at - 1 if at else None) if draft.parent == BEFORE else draft.parent
         standing = None if parent is None else stands[parent]
@@ -116,7 +116,7 @@ def hang(drafts: Sequence[Draft]) -> tuple[Draft, ...]:
     return tuple(hung)
 
 
-def is_left_out(draft: Draft) -> bool:
+def is_left_out(draft: HistoryMessage) -> bool:
     """Whether the end of its run leaves nothing of a message."""
     if draft.status == "partial" and draft.ends_run == "failed":
         return True
@@ -124,7 +124,7 @@ def is_left_out(draft: Draft) -> bool:
     return all(block.kind in empty and not (block.text or block.fields or block.signature) for block in draft.blocks)
 
 
-def split_runs(drafts: Sequence[Draft]) -> Iterator[tuple[int, Sequence[Draft]]]:
+def split_runs(drafts: Sequence[HistoryMessage]) -> Iterator[tuple[int, Sequence[HistoryMessage]]]:
     """The drafts of each run, and the place of its first."""
     first = 0
     for at in range(1, len(drafts) + 1):
@@ -133,14 +133,14 @@ def split_runs(drafts: Sequence[Draft]) -> Iterator[tuple[int, Sequence[Draft]]]
             first = at
 
 
-def _begins_run(drafts: Sequence[Draft], at: int) -> bool:
+def _begins_run(drafts: Sequence[HistoryMessage], at: int) -> bool:
     draft, before = drafts[at], drafts[at - 1]
     if before.ends_run is not None or draft.parent not in (BEFORE, at - 1):
         return True
     return draft.role == "user" and before.role not in ("user", "system", "developer")
 
 
-def _bodies(run_id: str, parent: str | None, drafts: Sequence[Draft], ids: Sequence[str]) -> Iterator[ev.Body]:
+def _bodies(run_id: str, parent: str | None, drafts: Sequence[HistoryMessage], ids: Sequence[str]) -> Iterator[ev.Body]:
     model = next((draft.model for draft in drafts if draft.model), None)
     provider = next((draft.provider for draft in drafts if draft.provider), None)
     yield ev.RunStarted(run_id, parent, "submit", run_id, model, provider, drafts[0].created_at)
@@ -156,7 +156,9 @@ def _bodies(run_id: str, parent: str | None, drafts: Sequence[Draft], ids: Seque
     yield ev.RunFinished(run_id, last.ends_run or "completed", last.finish_reason, raw(last.error))
 
 
-def message_bodies(run_id: str, message_id: str, draft: Draft, numbers: Sequence[int] | None = None) -> Iterator[ev.Body]:
+def message_bodies(
+    run_id: str, message_id: str, draft: HistoryMessage, numbers: Sequence[int] | None = None
+) -> Iterator[ev.Body]:
     """The events of one message; `numbers` are those that its blocks had, else they are numbered anew."""
     results = [block for block in draft.blocks if block.kind == "tool_result"]
     if draft.role == "tool" and len(results) == len(draft.blocks) == 1:
@@ -211,10 +213,10 @@ def call_block(name: str, tool_call_id: str | None, arguments: str, *, is_json: 
     )
 
 
-def result_draft(tool_call_id: str, parts: JsonText, *, status: str = "ok", created_at: int | None = None) -> Draft:
+def result_draft(tool_call_id: str, parts: JsonText, *, status: str = "ok", created_at: int | None = None) -> HistoryMessage:
     """A tool's result as a message of its own; `parts` is a JSON array as text."""
     block = Block("tool_result", sealed=True, tool_call_id=tool_call_id, status=status, parts=parts)
-    return Draft("tool", (block,), created_at=created_at)
+    return HistoryMessage("tool", (block,), created_at=created_at)
 
 
 def text_parts(text: str) -> JsonText:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from projector.formats.format import FormatError
 from projector.formats.shared.blocks import kept_block, media_block, part_text
 from projector.formats.shared.fields import Fields, is_whole, shown
-from projector.formats.shared.history import Draft, History, call_block, result_draft, text_block
+from projector.formats.shared.history import History, HistoryMessage, call_block, result_draft, text_block
 from projector.json_text import InvalidJson, decode, dump
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def read(text: str) -> Iterator[History]:
     if "history" not in document:
         raise document.wrong(f"{_EXPECTED}, not one with {sorted(document.names())[:8]}")
     steps = document.objects("trajectory")
-    drafts: list[Draft] = []
+    drafts: list[HistoryMessage] = []
     outside: list[JsonText] = []
     for message in document.objects("history"):
         made = _drafts(message)
@@ -52,7 +52,7 @@ def read(text: str) -> Iterator[History]:
     yield History(tuple(_ended(drafts, document.object("info"))), metadata=metadata)
 
 
-def _drafts(message: Fields) -> list[Draft]:
+def _drafts(message: Fields) -> list[HistoryMessage]:
     role = next((role for role in _ROLES if role == message.text("role")), None)
     if role is None:
         raise message.wrong(f'"role" should be one of {", ".join(_ROLES)}, not {message.text("role")!r}')
@@ -60,10 +60,10 @@ def _drafts(message: Fields) -> list[Draft]:
     if role == "tool":
         return _results(message, metadata)
     calls = tuple(_call(call) for call in message.objects("tool_calls"))
-    return [Draft(role, _content(message) + calls, name=message.maybe_text("name"), metadata=metadata)]
+    return [HistoryMessage(role, _content(message) + calls, name=message.maybe_text("name"), metadata=metadata)]
 
 
-def _results(message: Fields, metadata: dict[str, JsonText]) -> list[Draft]:
+def _results(message: Fields, metadata: dict[str, JsonText]) -> list[HistoryMessage]:
     """One observation answers all calls of an action: the first has it, the others are closed without parts."""
     said = "".join(block.text for block in _content(message) if block.kind == "text")
     own = message.maybe_text("tool_call_id")
@@ -117,7 +117,7 @@ def _step_of(message: Fields, steps: list[Fields]) -> tuple[dict[str, JsonText],
     return {}, []
 
 
-def _ended(drafts: list[Draft], info: Fields | None) -> list[Draft]:
+def _ended(drafts: list[HistoryMessage], info: Fields | None) -> list[HistoryMessage]:
     reason = info.maybe_text("exit_status") if info is not None else None
     if reason is None or not drafts:
         return drafts

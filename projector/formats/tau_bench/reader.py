@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from projector.formats.format import FormatError
 from projector.formats.shared.blocks import kept_block, part_text
 from projector.formats.shared.fields import Fields, is_whole, items_of, lines_of
-from projector.formats.shared.history import Draft, History, Loss, call_block, result_draft, text_block
+from projector.formats.shared.history import History, HistoryMessage, Loss, call_block, result_draft, text_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,7 @@ def _history(record: Fields) -> History:
     raise record.wrong(f"{_EXPECTED}, not one with {sorted(record.names())[:8]}")
 
 
-def _draft(message: Fields) -> Draft:
+def _draft(message: Fields) -> HistoryMessage:
     role, said = message.text("role"), message.maybe_text("content") or ""
     metadata = message.rest(*_PLACED)
     if role == "tool":
@@ -70,7 +70,7 @@ def _draft(message: Fields) -> Draft:
     if role not in _ROLES:
         raise message.wrong(f'"role" should be system, user, assistant or tool, not {role!r}')
     texts = (text_block(said),) if said else ()
-    return Draft(_ROLES[role], texts + tuple(_call(call) for call in message.objects("tool_calls")), metadata=metadata)
+    return HistoryMessage(_ROLES[role], texts + tuple(_call(call) for call in message.objects("tool_calls")), metadata=metadata)
 
 
 def _call(call: Fields) -> Block:
@@ -79,16 +79,16 @@ def _call(call: Fields) -> Block:
     return call_block(function.text("name"), call.maybe_text("id"), arguments, is_json=is_whole(arguments))
 
 
-def _result(call: str, said: str) -> Draft:
+def _result(call: str, said: str) -> HistoryMessage:
     return result_draft(call, f"[{part_text(said)}]", status="error" if said.startswith(_ERROR) else "ok")
 
 
-def _read_display(shows: str, record: Fields) -> tuple[list[Draft], tuple[Loss, ...]]:
+def _read_display(shows: str, record: Fields) -> tuple[list[HistoryMessage], tuple[Loss, ...]]:
     """Messages as they are shown: each begins a line with its role."""
     found = list(_SPEAKER.finditer(shows))
     if not found or found[0].start() != 0:
         raise record.wrong('"messages_display" should begin with a role, as in "user: …"')
-    drafts: list[Draft] = []
+    drafts: list[HistoryMessage] = []
     lost = 0
     for here, following in zip(found, [*found[1:], None], strict=True):
         role = here.group(1)
@@ -97,7 +97,7 @@ def _read_display(shows: str, record: Fields) -> tuple[list[Draft], tuple[Loss, 
             drafts.append(_result("", said))
         elif role == "assistant" and said == _CALLS_ONLY:
             lost += 1
-            drafts.append(Draft("assistant", (kept_block(PROVIDER, "null"),)))
+            drafts.append(HistoryMessage("assistant", (kept_block(PROVIDER, "null"),)))
         else:
-            drafts.append(Draft(_ROLES[role], (text_block(said),) if said else ()))
+            drafts.append(HistoryMessage(_ROLES[role], (text_block(said),) if said else ()))
     return drafts, (Loss(f"{lost} messages only called a tool, and the calls are not in the file"),) if lost else ()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from projector.formats.format import FormatError
 from projector.formats.shared.fields import Fields, items_of, lines_of
-from projector.formats.shared.history import Draft, History, Loss, text_block
+from projector.formats.shared.history import History, HistoryMessage, Loss, text_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,7 @@ def _read_nested(tree: Fields) -> History:
     prompt = tree.object("prompt")
     if prompt is None:
         raise tree.wrong(f"{_EXPECTED}, not one with {sorted(tree.names())[:8]}")
-    drafts: list[Draft] = []
+    drafts: list[HistoryMessage] = []
     waiting: list[tuple[Fields, int | None]] = [(prompt, None)]
     while waiting:
         message, parent = waiting.pop()
@@ -97,7 +97,7 @@ def _read_list(messages: Iterator[Fields]) -> Iterator[History]:
 
 
 def _read_from(root: str, nodes: dict[str, _Node], children: dict[str, list[str]]) -> History:
-    drafts: list[Draft] = []
+    drafts: list[HistoryMessage] = []
     waiting: list[tuple[str, int | None]] = [(root, None)]
     while waiting:
         own, parent = waiting.pop()
@@ -109,12 +109,12 @@ def _read_from(root: str, nodes: dict[str, _Node], children: dict[str, list[str]
     return History(tuple(drafts), root, losses=(Loss(lost),) if first.parent is not None else ())
 
 
-def _draft(message: Fields, parent: int | None) -> Draft:
+def _draft(message: Fields, parent: int | None) -> HistoryMessage:
     role = _ROLES.get(message.text("role"))
     if role is None:
         raise message.wrong(f'"role" should be one of {", ".join(_ROLES)}, not {message.text("role")!r}')
     text = message.text("text")
-    return Draft(
+    return HistoryMessage(
         role,
         (text_block(text),) if text else (),
         parent=parent,

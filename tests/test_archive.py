@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from ledger import open_ledger
 from ledger.transfer.archive import read_lines, write_lines
-from ledger.transfer.importing import take_in
+from ledger.transfer.importing import import_history
 from ledger.transfer.recorded import Recorded
 from projector.formats import FormatError
 from tests import random_talks
@@ -63,14 +63,14 @@ async def test_what_is_written_comes_back_the_same_and_once() -> None:
         await talk(ledger)
         written = await lines_of(ledger)
         [kept] = read_lines("\n".join(written))
-        first = await take_in(other, "c", Recorded(kept=kept))
+        first = await import_history(other, "c", Recorded(kept=kept))
         assert await lines_of(other) == written
         theirs = {message.id: message.blocks for message in await other.transcript("c", branch="all")}
         assert theirs == {message.id: message.blocks for message in await ledger.transcript("c", branch="all")}
         assert [m.id for m in await other.transcript("c")] == [m.id for m in await ledger.transcript("c")]
         ours = {run.run_id: (run.outcome, run.error, len(run.prompts)) async for run in ledger.runs("c")}
         assert {run.run_id: (run.outcome, run.error, len(run.prompts)) async for run in other.runs("c")} == ours
-        again = await take_in(other, "c", Recorded(kept=kept))
+        again = await import_history(other, "c", Recorded(kept=kept))
         assert (again.events, again.head) == (0, first.head)
         assert (await other.context("c", turn=9)).view.view_id == (await ledger.context("c", turn=9)).view.view_id
         assert not [finding async for finding in other.reconcile()]
@@ -87,7 +87,7 @@ def test_random_conversations_come_back_the_same(steps: list[random_talks.Step])
                 await step.take(talk)
             written = await lines_of(ledger)
             [kept] = read_lines("\n".join(written))
-            await take_in(other, "c", Recorded(kept=kept))
+            await import_history(other, "c", Recorded(kept=kept))
             assert await lines_of(other) == written
 
     asyncio.run(check())
