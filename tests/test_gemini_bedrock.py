@@ -15,7 +15,7 @@ from projector.formats.format import FormatError
 from projector.formats.gemini.stream_reader import GeminiStream
 from projector.json_text import is_json
 from tests.shared_data import files, fold, naughty, needs_data, read_bytes
-from tests.test_unwrap import frame
+from tests.test_transport import frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
