@@ -92,7 +92,7 @@ class LedgerTables:
     @classmethod
     async def attach(cls, database: Database) -> LedgerTables:
         """Brings the ledger's tables to their newest form."""
-        await database.install("ledger", read_scripts("ledger"))
+        await database.install("ledger", read_scripts("ledger.tables"))
         return cls(database)
 
     async def position(self, conversation: str) -> Position:

@@ -27,7 +27,7 @@ _HOLDS: Final = "SELECT 1 FROM sqlite_schema WHERE name = '{}'"
 
 def known_scripts() -> dict[str, tuple[str, ...]]:
     """The scripts of all components a file may hold."""
-    return {"stream": read_scripts("stream.sqlite"), "ledger": read_scripts("ledger")}
+    return {"stream": read_scripts("stream.sqlite"), "ledger": read_scripts("ledger.tables")}
 
 
 async def back_up(ledger: Ledger, target: str, log_target: str | None) -> int:
