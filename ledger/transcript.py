@@ -18,8 +18,8 @@ from ledger.errors import (
     UnknownRun,
 )  # fmt: skip
 from ledger.following import open_runs_of
+from ledger.tables.conversations import Page
 from ledger.tables.media import get_media
-from ledger.tables.tables import Page
 from projector import fork_points, load, open_runs
 from projector.formats import STREAM_WRITERS, WRITERS, Export, write_stream
 from projector.formats.shared.history import Loss

@@ -1,4 +1,4 @@
-"""Reconcile: where ledger and log disagree, and what mends it (DESIGN §4; seed 004, *Reconciliation Policy*).
+"""Reconcile: where ledger and log disagree, and what mends it.
 
 The log is the authority for order, the ledger for identity: what the log still has is projected again, ids and
 parents stay. What is below the floor can't be projected again, and what is gone is named, never called repaired.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ledger.ledger import Ledger
-    from ledger.tables.tables import Position
+    from ledger.tables.conversations import Position
     from stream import Bounds
 
 _LOG: Final = structlog.get_logger("tailfold.ledger")
