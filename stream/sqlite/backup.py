@@ -132,7 +132,7 @@ def _check_copy(copy: sqlite3.Connection, path: str, before: Row, after: Row) ->
 def _told(error: sqlite3.Error, path: str, target: str) -> StreamError:
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     if code in _NO_ROOM:
-        return StoreFull(f"{target}: there is no room left for it, nothing was made: make room or name another create_whole")
+        return StoreFull(f"{target}: there is no room left for it, nothing was made: make room or name another place")
     return translate(error, path)
 
 
