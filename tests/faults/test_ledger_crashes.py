@@ -151,8 +151,11 @@ async def prepare_commit(ledger: Ledger) -> None:
 
 
 async def commit(ledger: Ledger, tell: Tell) -> None:
-    often = dict.fromkeys(("_PAGE_EVENTS", "_SNAPSHOT_EVERY_EVENTS", "_SNAPSHOT_ON_THE_WAY_EVENTS"), 30)
-    with patch.multiple(catchup, **often):
+    with (
+        patch.object(catchup, "_PAGE_EVENTS", 30),
+        patch.object(catchup, "_SNAPSHOT_EVERY_EVENTS", 30),
+        patch.object(catchup, "_SNAPSHOT_ON_THE_WAY_EVENTS", 30),
+    ):
         await ledger.catch_up("late")
     tell("caught up")
 
