@@ -1,4 +1,4 @@
-"""Erase: log, snapshots, transcript and media of a conversation, so that nothing of it can be found again (law 15).
+"""Erase: log, snapshots, transcript and media of a conversation, so that nothing of it can be found again.
 
 The intention is stored first, so a crash anywhere is finished by whoever comes next. Writers that are under way are
 fenced behind a barrier: an event that is only taken where no run is open.

@@ -50,7 +50,7 @@ async def imported(ledger: Ledger, path: Path, content: bytes | None = None, for
     with open_lines(path) as file:
         found = read_file(file, path, format_name)
         names = name_of(base_of(path), found)
-        return [await import_history(ledger, name, one) for name, one in zip(names, found, strict=True)]
+        return [await import_history(ledger.engine, name, one) for name, one in zip(names, found, strict=True)]
 
 
 async def told(ledger: Ledger, conversation: str, branch: Any = "active") -> list[Any]:

@@ -82,7 +82,7 @@ async def _import(ledger: Ledger, path: Path, lines: int, numbers: itertools.cou
     began = time.perf_counter()
     with open_lines(path) as file:
         [recorded] = read_file(file, path)
-        await import_history(ledger, f"formats-{next(numbers)}", recorded)
+        await import_history(ledger.engine, f"formats-{next(numbers)}", recorded)
     return lines / (time.perf_counter() - began)
 
 

@@ -159,7 +159,7 @@ async def _import(ledger: Ledger, source: Source, into: str | None) -> list[Impo
         name, recorded = named
         try:
             with progress(f"importing {name}", is_shown=into is not None) as advance:
-                taken = await import_history(ledger, name, recorded, advance)
+                taken = await import_history(ledger.engine, name, recorded, advance)
         except InvalidEvent as error:
             raise FileError(f"{source.path}: conversation {name!r} can't be stored: {error.why}") from error
         except LedgerError as error:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from ledger.errors import UnknownConversation
 from ledger.tables.media import get_media
+from ledger.transcript import read_tree
 from projector import events as ev
 from projector.formats.format import FormatError
 from projector.formats.shared.fields import Fields, lines_of
@@ -30,7 +31,7 @@ from projector.run_draft import Usage
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from ledger.ledger import Ledger
+    from ledger.engine import Engine
     from ledger.records import RunInfo
 
 VERSION: Final = 1
@@ -58,13 +59,13 @@ class Kept(NamedTuple):
     leaf: str | None
 
 
-async def write_lines(ledger: Ledger, conversation: str, losses: list[Loss] | None = None) -> AsyncIterator[str]:
+async def write_lines(ledger: Engine, conversation: str, losses: list[Loss] | None = None) -> AsyncIterator[str]:
     """The lines of a conversation. The same conversation gives the same lines.
 
     What they have no place for is told in `losses`: runs that are open, and fields of events that this version does not
     know. Raises `UnknownConversation`.
     """
-    tree = await ledger.tree(conversation)
+    tree = await read_tree(ledger, conversation)
     info = await ledger.tables.conversation(conversation)
     if info is None:
         raise UnknownConversation(conversation)

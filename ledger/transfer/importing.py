@@ -27,7 +27,7 @@ from stream.limits import check_id
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ledger.ledger import Ledger
+    from ledger.engine import Engine
     from ledger.records import RunInfo
     from ledger.transfer.archive import Kept
     from projector import Message
@@ -47,7 +47,7 @@ class ImportResult(NamedTuple):
 
 
 async def import_history(
-    ledger: Ledger, conversation: str, recorded: Recorded, advance: Callable[[int], object] = lambda _: None
+    ledger: Engine, conversation: str, recorded: Recorded, advance: Callable[[int], object] = lambda _: None
 ) -> ImportResult:
     """Records what a file holds of a conversation; `advance` hears how many events were stored.
 
@@ -73,7 +73,7 @@ class _Overtaken(Exception):
 
 
 class _Intake:
-    def __init__(self, ledger: Ledger, conversation: str, advance: Callable[[int], object]) -> None:
+    def __init__(self, ledger: Engine, conversation: str, advance: Callable[[int], object]) -> None:
         self._ledger = ledger
         self._conversation = conversation
         self._advance = advance
