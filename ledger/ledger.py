@@ -55,7 +55,8 @@ class Ledger:
     """Begins runs, keeps their transcripts, and mends what a crash left. Made by `open_ledger`.
 
     Every method raises the errors of the log (`StreamError`) as they are. A conversation is known from its first
-    event on; asking for one that is not raises `UnknownConversation`.
+    event on; asking for one that is not raises `UnknownConversation`. `store` is the log, `tables` the transcript, and
+    `engine` what the functions work on that do it all.
     """
 
     def __init__(self, store: EventStore, tables: LedgerTables, projectors: Sequence[Projector[Any]] = ()) -> None:
