@@ -1,7 +1,7 @@
 """One SQLite file: one writer, who works alone in a task of its own, and readers who can't write.
 
 Callers hand over jobs and await a future; cancelling them can't leave a statement half done or a transaction open,
-and a crash of theirs does not cut the writer (DESIGN §5).
+and a crash of theirs does not cut the writer.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
-import aiosqlite
 import anyio
 
 from stream.errors import StoreClosed, StreamError
+from stream.sqlite.connection import Connection
 from stream.sqlite.errors import FAILURES, is_busy, translate
 from stream.sqlite.files import check_place
 from stream.sqlite.migrations import check_owner, migrate
 
 if TYPE_CHECKING:
+    import sqlite3
     from types import TracebackType
 
 T = TypeVar("T")
@@ -47,7 +48,7 @@ class Database:
         self._work = asyncio.Event()
         self._closing = False
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._readers: list[aiosqlite.Connection] = []
+        self._readers: list[Connection] = []
         self._next_reader = 0
         self._busy_since: float | None = None  # all that waits for one lock shares one limit
         self._seen_version: list[Row] = []
@@ -102,7 +103,8 @@ class Database:
             return await self.submit(job)
         self._next_reader = (self._next_reader + 1) % len(self._readers)
         try:
-            return list(await self._readers[self._next_reader].execute_fetchall(text, parameters))  # type: ignore[arg-type]
+            reader = self._readers[self._next_reader]
+            return await reader.run(lambda connection: self._execute(connection, text, parameters))
         except FAILURES as error:
             raise translate(error, self.path) from error
         except ValueError as error:  # aiosqlite: closed while this call was on its way
@@ -183,12 +185,16 @@ class Database:
             for watcher in list(self._watchers):
                 watcher()
 
+    def _execute(self, connection: sqlite3.Connection, text: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        """The one door for statements, in SQLite's thread: tests that kill between two writes stand here."""
+        return connection.execute(text, parameters).fetchall()
+
     async def _sql(self, text: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """One statement on the writer's connection. Busy means nothing was stored, so it is tried again."""
         pause_s = 0.001
         while True:
             try:
-                rows: list[Any] = list(await self._writer.execute_fetchall(text, parameters))
+                rows = await self._writer.run(lambda connection: self._execute(connection, text, parameters))
             except FAILURES as error:
                 if not is_busy(error):
                     raise translate(error, self.path) from error
@@ -206,7 +212,7 @@ class Database:
         # A statement that was cut off by a cancellation still runs. If it is the COMMIT, there is nothing to roll back.
         await self._writer.execute_fetchall("SELECT 1")
         if self._writer.in_transaction:
-            await self._writer.execute_fetchall("ROLLBACK")
+            await self._writer.run(lambda connection: self._execute(connection, "ROLLBACK"))
 
 
 async def open_database(path: str, *, create: bool, durability: Durability = "full") -> Database:
@@ -234,7 +240,7 @@ class _Connections:
     def __init__(self, path: str, durability: Durability) -> None:
         self._path = path
         self._durability = durability
-        self._open: list[aiosqlite.Connection] = []
+        self._open: list[Connection] = []
 
     async def __aenter__(self) -> Self:
         return self
@@ -245,7 +251,7 @@ class _Connections:
         for connection in reversed(self._open):  # readers first, so that the writer may fold the WAL back
             await connection.close()
 
-    async def open_writer(self) -> aiosqlite.Connection:
+    async def open_writer(self) -> Connection:
         writer = await self._connect()
         await _patiently(lambda: check_owner(writer, self._path))  # before anything of the file is changed
         await _patiently(lambda: writer.execute_fetchall("PRAGMA journal_mode = WAL"))
@@ -254,22 +260,22 @@ class _Connections:
         await writer.execute_fetchall("PRAGMA secure_delete = ON")
         return writer
 
-    async def open_readers(self) -> list[aiosqlite.Connection]:
+    async def open_readers(self) -> list[Connection]:
         readers = [] if self._path == MEMORY else [await self._connect() for _ in range(_READERS)]
         for reader in readers:
             await reader.execute_fetchall("PRAGMA query_only = ON")
         return readers
 
-    async def _connect(self) -> aiosqlite.Connection:
-        # timeout 0: waiting for a lock is done with jitter in the task, not asleep in SQLite's thread.
-        connection = aiosqlite.connect(self._path, isolation_level=None, timeout=0, cached_statements=256)
+    async def _connect(self) -> Connection:
+        connection = Connection(self._path)
         self._open.append(connection)
         connecting = asyncio.ensure_future(connection)
         try:
-            return await asyncio.shield(connecting)
+            await asyncio.shield(connecting)
         except asyncio.CancelledError:
             await asyncio.wait([connecting])  # cut off half way, aiosqlite would leave its thread behind
             raise
+        return connection
 
 
 async def _patiently(step: Callable[[], Awaitable[object]]) -> None:
