@@ -204,7 +204,7 @@ async def test_a_store_abandoned_while_it_commits_ends_and_says_that_the_outcome
                 committing.set()
             return statements(connection, text, *words)
 
-        store.database._execute = told  # type: ignore[method-assign,assignment]
+        store.database._execute = told  # type: ignore[method-assign]
         deletion = asyncio.ensure_future(store.delete("s"))
         while not committing.is_set():
             await asyncio.sleep(0)
