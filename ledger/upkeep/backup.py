@@ -17,7 +17,7 @@ from stream.sqlite import SqliteStore
 from stream.sqlite import backup as files
 from stream.sqlite.errors import FAILURES, translate
 from stream.sqlite.files import discard
-from stream.sqlite.migrations import read_scripts
+from stream.sqlite.scripts import read_scripts
 
 if TYPE_CHECKING:
     from ledger.engine import Engine

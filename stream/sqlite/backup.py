@@ -17,12 +17,12 @@ from stream.sqlite.errors import translate
 from stream.sqlite.files import SIDES, create_whole, refusal
 from stream.sqlite.integrity import check_file
 from stream.sqlite.log_integrity import check_snapshots, check_streams
-from stream.sqlite.migrations import APPLICATION_ID
+from stream.sqlite.scripts import APPLICATION_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from stream.sqlite.database import Row
+    from stream.database import Row
 
 _TOTALS: Final = "SELECT count(*), coalesce(sum(head), 0), coalesce(sum(floor), 0) FROM streams"
 _MAX_TOLD: Final = 3
@@ -40,7 +40,7 @@ async def back_up(path: str, target: str) -> int:
     """
     # VACUUM INTO reads one snapshot and can be interrupted. SQLite's online backup begins again whenever somebody
     # else has written, unless it copies in one step that nothing can stop.
-    return await run_blocking(lambda connect: _back_up(connect, path, target))
+    return await run_blocking(lambda connect: write_copy(connect, path, target))
 
 
 async def restore(
@@ -55,7 +55,8 @@ async def restore(
     return await run_blocking(lambda connect: _restore(connect, backup, target, known, finish))
 
 
-def _back_up(connect: Connect, path: str, target: str) -> int:
+def write_copy(connect: Connect, path: str, target: str) -> int:
+    """As `back_up`, in this thread."""
     with create_whole(target, mode=Path(path).stat().st_mode & 0o777) as partial:
         try:
             with connect(path) as source, _syncing(source, partial):
@@ -107,7 +108,7 @@ def _check_copy(copy: sqlite3.Connection, path: str, before: Row, after: Row) ->
 def _told(error: sqlite3.Error, path: str, target: str) -> StreamError:
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     if code in _NO_ROOM:
-        return StoreFull(f"{target}: there is no room left for it, nothing was made: make room or name another create_whole")
+        return StoreFull(f"{target}: there is no room left for it, nothing was made: make room or name another place")
     return translate(error, path)
 
 
