@@ -13,9 +13,9 @@ from ledger.following import OpenRun, Replay, follow_conversation
 from ledger.listings import find_run, list_anomalies, list_conversations, list_open_runs, list_runs
 from ledger.runs.recovery import cancel, recover
 from ledger.runs.start import ACTIVE_LEAF, Beginning, Parent, RunOptions, Runs
+from ledger.tables.conversations import Page
 from ledger.tables.holds import hold
 from ledger.tables.media import Media, get_media
-from ledger.tables.tables import LedgerTables, Page
 from ledger.transcript import Tree, read_transcript, read_tree
 from ledger.transfer.importing import ImportResult, import_history
 from ledger.transfer.recorded import Recorded
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ledger.erasure import Erased
     from ledger.records import ConversationInfo, RunInfo
     from ledger.runs.run import Run
+    from ledger.tables.tables import LedgerTables
     from ledger.upkeep.verify import Finding
     from projector import Block, Compaction, Message, Projector
     from projector.context.overflow import Recovery

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ledger.engine import Engine
     from ledger.following import OpenRun
     from ledger.records import ConversationInfo, RunInfo
-    from ledger.tables.tables import Page
+    from ledger.tables.conversations import Page
     from projector import State
     from projector.run_draft import Anomaly
 

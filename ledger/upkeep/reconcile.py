@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ledger.engine import Engine
-    from ledger.tables.tables import Position
+    from ledger.tables.conversations import Position
     from stream import Bounds
 
 _LOG: Final = structlog.get_logger("tailfold.ledger")

@@ -47,5 +47,7 @@ async def _look_at(engine: Engine, conversation: str, projector: Projector[Any])
     except SnapshotUnreadable as error:
         return error.why
     return (
-        None if said == state or projector.encode(state) == newest.state else f"at {newest.last_seq} it differs from its events"
+        None
+        if said == state or projector.encode(state) == projector.encode(said)
+        else f"at {newest.last_seq} it differs from its events"
     )

@@ -46,6 +46,7 @@ MEANINGS: Final = {
     "orphan": "a message's parent is not there; it is shown behind the path",
     "circle": "messages are each other's parents; they are on no path, and in `all`",
     "leaf": "the active path ends elsewhere than the tree says",
+    "lookup": "the tables of tool calls or labels are not what messages and metadata say; a search may miss something",
     "erasing": "an erase was begun and is not finished",
     "media": "bytes of an image or a file are not what was added",
     "anomaly": "an event could not be applied where it came; it changes nothing",
@@ -117,6 +118,12 @@ async def check_tree(engine: Engine, conversation: str) -> AsyncIterator[Finding
     if leaf != position.leaf or len(nodes) != position.messages:
         what = f"the active leaf is {position.leaf} of {position.messages} messages, by the tree {leaf} of {len(nodes)}"
         yield Finding(conversation, "leaf", what, _REPROJECT)
+    for what, is_wrong in (
+        ("tool calls", await engine.tables.lacks_calls(conversation)),
+        ("labels", await engine.tables.lacks_labels(conversation)),
+    ):
+        if is_wrong:
+            yield Finding(conversation, "lookup", f"the table of {what} is not what is said", "tailfold reconcile --repair")
 
 
 async def _check_files(engine: Engine, conversation: str | None) -> list[Fault]:

@@ -6,14 +6,15 @@ import os
 import secrets
 import shutil
 import sqlite3
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from stream.errors import StoreFull, StoreUnusable, StreamError
 from stream.sqlite.blocking import Connect, run_blocking
-from stream.sqlite.errors import translate
+from stream.sqlite.errors import FAILURES, translate
 from stream.sqlite.files import SIDES, create_whole, refusal
 from stream.sqlite.integrity import check_file
 from stream.sqlite.log_integrity import check_snapshots, check_streams
@@ -53,6 +54,30 @@ async def restore(
     for a backup that is damaged, newer or none, and for a target that is taken; `StoreFull`, `StoreBusy`.
     """
     return await run_blocking(lambda connect: _restore(connect, backup, target, known, finish))
+
+
+def holds(path: str, table: str) -> bool:
+    """Whether a file at rest has a table of this name."""
+    return read_value(path, "SELECT 1 FROM sqlite_schema WHERE name = ?1", (table,)) is not None
+
+
+def incarnation_of(path: str) -> object:
+    """The incarnation of the store in a file at rest; None for a file without one."""
+    return read_value(path, "SELECT incarnation FROM store")
+
+
+def read_value(path: str, text: str, parameters: Sequence[object] = ()) -> object:
+    """One value of a file at rest; None for a file that does not tell, which its own check names."""
+    if not Path(path).is_file():
+        return None
+    try:
+        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True)) as connection:
+            row = connection.execute(text, parameters).fetchone()
+    except FAILURES as error:
+        if "no such table" in str(error):
+            return None
+        raise translate(error, path) from error
+    return None if row is None else row[0]
 
 
 def write_copy(connect: Connect, path: str, target: str) -> int:
