@@ -54,7 +54,7 @@ async def talk(ledger: Ledger) -> None:
 
 
 async def lines_of(ledger: Ledger, conversation: str = "c") -> list[str]:
-    return [line async for line in write_lines(ledger, conversation)]
+    return [line async for line in write_lines(ledger.tables, conversation, (await ledger.tree(conversation)).leaf)]
 
 
 @pytest.mark.anyio
@@ -142,5 +142,5 @@ async def test_a_run_that_is_open_is_told_to_be_missing() -> None:
         await run.message("user", "not yet")
         await run.flush()
         losses: list[Loss] = []
-        assert [line async for line in write_lines(ledger, "c", losses)] == whole
+        assert [line async for line in write_lines(ledger.tables, "c", (await ledger.tree("c")).leaf, losses)] == whole
         assert [loss.what for loss in losses] == ["run open, which is open: end it with `tailfold recover` first"]
