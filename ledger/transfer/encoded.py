@@ -40,7 +40,7 @@ class Encoder:
     def put(self, body: ev.Body) -> list[Encoded]:
         """The events that are whole now."""
         if not isinstance(body, ev.BlockDelta) or not isinstance(body.text, str):  # an adapter hands on what it was given
-            return [*self.end(), *self._encode(body)]
+            return self._encode(body) if self._head is None else self.end() + self._encode(body)
         head = self._head
         if head is not None and self._size < _JOINED and _is_of(body, head):
             self._pieces.append(body.text)
@@ -60,6 +60,8 @@ class Encoder:
 
     def _encode(self, body: ev.Body) -> list[Encoded]:
         lean, attachments = self._detacher.detach(body)
+        if not attachments:
+            return [Encoded(to_event(lean))]
         made = []
         for media in attachments:
             if media.media_id not in self._media:
@@ -74,7 +76,8 @@ def encode_bodies(bodies: Iterable[ev.Body]) -> Iterator[Encoded]:
     """The events of a run, in order."""
     encoder = Encoder()
     for body in bodies:
-        yield from encoder.put(body)
+        if made := encoder.put(body):
+            yield from made
     yield from encoder.end()
 
 
