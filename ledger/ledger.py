@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from ledger.amendments import add_media, annotate, describe, record, redact, select
@@ -17,8 +18,11 @@ from ledger.tables.conversations import Page
 from ledger.tables.holds import hold
 from ledger.tables.media import Media, get_media
 from ledger.transcript import Tree, read_transcript, read_tree
+from ledger.transfer.file_import import import_file
 from ledger.transfer.importing import ImportResult, import_history
+from ledger.transfer.progress import untold
 from ledger.transfer.recorded import Recorded
+from ledger.transfer.sources import AUTO
 from ledger.upkeep.backup import back_up, file_of
 from ledger.upkeep.compact import compact, project
 from ledger.upkeep.erase import erase
@@ -32,12 +36,15 @@ from stream.tasks import finish_anyway
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
+    from os import PathLike
 
     from ledger.catchup import Caught
     from ledger.erasure import Erased
     from ledger.records import ConversationInfo, RunInfo
     from ledger.runs.run import Run
     from ledger.tables.tables import LedgerTables
+    from ledger.transfer.file_import import ImportReport
+    from ledger.transfer.progress import Progress
     from ledger.upkeep.verify import Finding
     from projector import Block, Compaction, Message, Projector
     from projector.context.overflow import Recovery
@@ -109,6 +116,29 @@ class Ledger:
         Its media go to the store. Raises `ImportDiffers` where the conversation holds something else in its place.
         """
         return await import_history(self.engine, conversation, Recorded(history))
+
+    async def import_file(
+        self,
+        path: str | PathLike[str],
+        *,
+        format: str = AUTO,  # noqa: A002 - the word users know from the command line
+        into: str | None = None,
+        progress: Progress = untold,
+    ) -> ImportReport:
+        """Takes in a file, gzipped or not, of another program or provider, or what `tailfold export` wrote; twice adds nothing.
+
+        All of it is looked through before anything is stored. Of a folder each file below it is taken in or refused, and
+        one that is refused does not stop the others. `format` is told by the file itself, or one of those that
+        `tailfold import --format` takes. A conversation has the id that it had in an export of ours, else the name of the
+        file, and behind it of the conversation where the file holds several; with `into`, which is for a file of one,
+        that. `progress` hears what is done. The report says of each conversation what was added, what was there, and what
+        has no place here.
+
+        Raises `FileError` with the place and the way out for a file that can't be read, is of no such format, or holds what
+        can't be stored, `ImportDiffers` where the conversation holds something else in its place, `ValueError` for a
+        format that is none, and for `into` with a folder, `InvalidId`.
+        """
+        return await import_file(self.engine, Path(path), format=format, into=into, progress=progress)
 
     async def select(self, conversation: str, message_id: str) -> None:
         """Makes the path through a committed message the active one, until a later turn is committed at one of its forks.
