@@ -22,9 +22,10 @@ from ledger.tables.media import get_media
 from ledger.tables.tables import Page
 from projector import fork_points, load, open_runs
 from projector.formats import STREAM_WRITERS, WRITERS, Export, write_stream
+from projector.formats.outgoing.metadata import leftovers
+from projector.formats.registry import NAMED
 from projector.formats.shared.history import Loss
 from projector.formats.shared.media_refs import attach, names_of
-from projector.formats.shared.metadata import leftovers
 from stream import CorruptEvent, SnapshotUnreadable
 from stream.limits import check_id
 
@@ -134,7 +135,7 @@ class Reader:
         whole = [attach(message, found.get) for message in path]
         export = WRITERS[format](whole) if format in WRITERS else write_stream(whole, format)
         name = format.removesuffix("-stream")
-        return replace(export, losses=(*missing, *export.losses, *leftovers(whole, name)))
+        return replace(export, losses=(*missing, *export.losses, *leftovers(whole, NAMED[name])))
 
     async def tree(self, conversation: str) -> Tree:
         """All messages as a tree, and where it forks."""

@@ -17,7 +17,7 @@ from projector.formats.recordings.detection import Detected, detect
 from projector.formats.recordings.documents import first_values
 from projector.formats.recordings.exchanges import format_of
 from projector.formats.recordings.transport import read_all
-from projector.formats.registry import OF_LINES
+from projector.formats.registry import NAMED
 from tests.corpus import look
 from tests.corpus_formats import kind_of, load
 from tests.corpus_parts import files_of
@@ -257,7 +257,7 @@ def smallest() -> list[tuple[str, str, bytes, Detected]]:
         is_it = Detected("history", name)
         found += [(f"{name}-{number}", "json", of_json(value), is_it) for number, value in enumerate(documents)]
         found += [(f"{name}-{number}-wide", "json", json.dumps(value, indent=2).encode(), is_it)
-                  for number, value in enumerate(documents) if name not in OF_LINES]  # fmt: skip
+                  for number, value in enumerate(documents) if not NAMED[name].is_of_lines]  # fmt: skip
         found.append((f"{name}-behind-a-mark", "json", b"\xef\xbb\xbf\r\n " + of_json(documents[0]), is_it))
     for name, files in LINES.items():
         found += [(f"{name}-lines-{n}", "jsonl", of_lines(values), Detected("history", name)) for n, values in enumerate(files)]

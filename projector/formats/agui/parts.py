@@ -16,6 +16,11 @@ from projector.json_text import JsonText, decode, dump, join_fields, plain, spli
 from projector.message import Block
 
 PROVIDER: Final = "ag-ui"
+SHELL: Final = "ag-ui"
+"""Metadata of a message that came from AG-UI: of each of its messages there the id, and what our fields do not say."""
+ACTIVITY: Final = "activity"
+ANSWER: Final = ("assistant", "reasoning")
+NO_ARGUMENTS: Final = "{}"
 _MEDIA: Final = ("image", "audio", "video", "document")
 _SOURCES: Final = {"data": "data", "url": "url", "file": "file_id"}
 _ANY_TYPE: Final = "application/octet-stream"

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PROVIDER: Final = "ai-sdk"
+SHELL: Final = "ai-sdk"
+"""Metadata of a message that came from the AI SDK: the id there, whether a step begins with it, and what else it had."""
+STEP: Final = "step-start"
 TOOL: Final = "tool-"
 DYNAMIC: Final = "dynamic-tool"
 DATA: Final = "data-"

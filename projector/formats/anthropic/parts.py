@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PROVIDER: Final = "anthropic"
+SHELL: Final = "anthropic"
+"""Metadata of a message: fields of Anthropic's message or tool_result that have no other place; `content: []` where it was a
+list although text would say the same; `role: system` of an instruction that stood among the messages."""
 _KINDS: Final = {
     "text": "text",
     "thinking": "reasoning",
@@ -236,3 +239,8 @@ def _write_media(block: Block, kept: dict[str, Any]) -> dict[str, Any] | None:
     if found is None:
         return None
     return {"type": kind, **kept, "source": found | (source if isinstance(source, dict) else {})}
+
+
+def is_plain(block: Block) -> bool:
+    """Whether a text says all that there is of a block."""
+    return block.kind == "text" and not block.opaque and not block.citations

@@ -1,1 +1,28 @@
 """Chat Completions, as OpenAI and many others speak it: streams and histories, in and out."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from projector.formats.chat.parts import EXTRA, PROVIDER
+from projector.formats.chat.reader import read
+from projector.formats.chat.stream_reader import ChatStream
+from projector.formats.chat.stream_writer import write_stream
+from projector.formats.chat.validator import validate_chat
+from projector.formats.chat.writer import write
+from projector.formats.format import Format
+
+FORMAT: Final = Format(
+    name="chat",
+    maker=PROVIDER,
+    metadata=EXTRA,
+    stream=ChatStream,
+    read=read,
+    write=write,
+    write_stream=write_stream,
+    streams_answers_only=True,
+    check=validate_chat,
+    endpoint=re.compile(r"/chat/completions$"),
+    wants_list=True,
+)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from projector.formats.shared.fields import Fields
 
 PROVIDER: Final = "langchain"
+SHELL: Final = "langchain"
+"""Metadata of a message that came from LangChain: its id there, and what our fields do not say of it."""
 MAKERS: Final = {
     "anthropic": "anthropic", "openai": "openai", "azure": "openai", "google_genai": "google", "google_vertexai": "google",
     "bedrock": "bedrock", "bedrock_converse": "bedrock",

@@ -16,7 +16,7 @@ from projector.message import Block, Message
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from projector.formats.outgoing.repair import Notes, Rules
+    from projector.formats.outgoing.rules import Notes, Rules
 
 NO_RESULT: Final = "[No result: the call was interrupted before there was one.]"
 _UNTRUE: Final = ("synthetic", "interrupted")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from projector.formats.format import FormatError
-from projector.formats.recordings.aws_frames import FrameReader
 from projector.formats.recordings.cassettes import Cassette, Exchange, Frame, read_cassette
 from projector.formats.recordings.framing import BOM, MAX_EVENT_BYTES, DocumentReader, LineReader, Payload, Reader, SseReader
+from projector.formats.shared.aws_frames import FrameReader
 from projector.formats.shared.fields import shown
 
 if TYPE_CHECKING:
