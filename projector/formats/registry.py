@@ -9,13 +9,16 @@ from projector.formats.ai_sdk import FORMAT as AI_SDK
 from projector.formats.anthropic import FORMAT as ANTHROPIC
 from projector.formats.bedrock import FORMAT as BEDROCK
 from projector.formats.chat import FORMAT as CHAT
+from projector.formats.chatgpt import FORMAT as CHATGPT
 from projector.formats.claude_code import FORMAT as CLAUDE_CODE
+from projector.formats.codex import FORMAT as CODEX
 from projector.formats.format import Export
 from projector.formats.gemini import FORMAT as GEMINI
 from projector.formats.langchain import FORMAT as LANGCHAIN
 from projector.formats.pi import FORMAT as PI
 from projector.formats.responses import FORMAT as RESPONSES
 from projector.formats.shared.history import Loss
+from projector.formats.sharegpt import FORMAT as SHAREGPT
 from projector.formats.swe_agent import FORMAT as SWE_AGENT
 from projector.formats.tau_bench import FORMAT as TAU_BENCH
 from projector.formats.trees import FORMAT as TREES
@@ -33,11 +36,14 @@ FORMATS: Final[tuple[Format, ...]] = (
     ANTHROPIC,
     BEDROCK,
     CHAT,
+    CHATGPT,
     CLAUDE_CODE,
+    CODEX,
     GEMINI,
     LANGCHAIN,
     PI,
     RESPONSES,
+    SHAREGPT,
     SWE_AGENT,
     TAU_BENCH,
     TREES,

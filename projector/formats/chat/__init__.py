@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from projector.formats.chat.parts import EXTRA, PROVIDER
 from projector.formats.chat.reader import read
 from projector.formats.chat.stream_reader import ChatStream
 from projector.formats.chat.stream_writer import write_stream
-from projector.formats.chat.validator import validate_chat
 from projector.formats.chat.writer import write
 from projector.formats.format import Format
+
+
+def _check(payload: Any) -> list[str]:
+    from projector.formats.chat.validator import validate_chat  # noqa: PLC0415 - only who checks loads its rules
+
+    return validate_chat(payload)
+
 
 FORMAT: Final = Format(
     name="chat",
@@ -22,7 +28,7 @@ FORMAT: Final = Format(
     write=write,
     write_stream=write_stream,
     streams_answers_only=True,
-    check=validate_chat,
+    check=_check,
     endpoint=re.compile(r"/chat/completions$"),
     wants_list=True,
 )

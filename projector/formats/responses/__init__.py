@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from projector.formats.format import Format
 from projector.formats.responses.reader import read
 from projector.formats.responses.stream_reader import ResponsesStream
 from projector.formats.responses.stream_writer import write_stream
-from projector.formats.responses.validator import validate_responses
 from projector.formats.responses.writer import write
 from projector.formats.shared.openai_items import EXTRA, PROVIDER
+
+
+def _check(payload: Any) -> list[str]:
+    from projector.formats.responses.validator import validate_responses  # noqa: PLC0415 - only who checks loads its rules
+
+    return validate_responses(payload)
+
 
 FORMAT: Final = Format(
     name="responses",
@@ -22,7 +28,7 @@ FORMAT: Final = Format(
     write=write,
     write_stream=write_stream,
     streams_answers_only=True,
-    check=validate_responses,
+    check=_check,
     endpoint=re.compile(r"/responses$"),
     lists=("input", "output"),
     wants_list=True,

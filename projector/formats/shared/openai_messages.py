@@ -44,6 +44,10 @@ class ItemReader:
         except InvalidJson as error:
             raise item.wrong(f"the item can't be read ({error})") from error
 
+    def end_answer(self) -> None:
+        """A response is whole: what the model says next is another message."""
+        self._is_answering = False
+
     def _read(self, item: Fields) -> None:
         fields = split(item.source)
         kind = item_type(fields)

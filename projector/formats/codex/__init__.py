@@ -1,0 +1,10 @@
+"""Rollouts of the Codex CLI, in."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from projector.formats.codex.reader import read
+from projector.formats.format import Format
+
+FORMAT: Final = Format(name="codex", maker="openai", read=read, is_of_lines=True)
