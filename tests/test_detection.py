@@ -46,7 +46,22 @@ NODE: Final[dict[str, Any]] = {
     "message_id": "m", "parent_id": None, "text": "hi", "role": "prompter", "created_date": "2023-02-06T00:00:00+00:00",
 }  # fmt: skip
 
+TREE: Final = {
+    "id": "c",
+    "mapping": {
+        "n": {"id": "n", "message": {"author": {"role": "user"}, "content": {"content_type": "text", "parts": ["hi"]}}}
+    },
+}
+ITEM: Final = {
+    "timestamp": "2026-02-01T00:00:00Z",
+    "type": "response_item",
+    "payload": {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+}
+TALK: Final = {"conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "hello"}]}
 HISTORIES: Final[dict[str, list[Any]]] = {
+    "chatgpt": [[TREE], TREE, TREE | {"current_node": None, "title": "t"}],
+    "codex": [ITEM],
+    "sharegpt": [[TALK], TALK, TALK["conversations"], {"system": "s", "tools": "[]", **TALK}],
     "agui": [
         {"threadId": "t", "runId": "r", "messages": [{"id": "1", "role": "user", "content": "hi"}]},
         [{"id": "1", "role": "user", "content": "hi"}, {"id": "2", "role": "reasoning", "content": "hm"}],
@@ -131,6 +146,9 @@ LINES: Final[dict[str, list[list[Any]]]] = {
     "anthropic": [[USER, SAID], [{"system": "s", "messages": [USER]}] * 2],
     "bedrock": [[{"role": "user", "content": [{"text": "hi"}]}] * 2],
     "chat": [[USER, ANSWER], [{"messages": [USER, ANSWER]}] * 2],
+    "chatgpt": [[TREE] * 2],
+    "codex": [[{"timestamp": "2026-02-01T00:00:00Z", "type": "session_meta", "payload": {"id": "s", "cwd": "/"}}, ITEM]],
+    "sharegpt": [[TALK] * 2, TALK["conversations"]],
     "claude-code": [
         [{"type": "summary", "summary": "s", "leafUuid": "u"}, RECORD],
         [{"type": "file-history-snapshot", "messageId": "m", "snapshot": {}}, RECORD],

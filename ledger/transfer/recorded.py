@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ledger.transfer.archive import Kept
-    from projector.formats.recordings.framing import Payload
+    from projector.formats.shared.frames import Payload
     from projector.formats.shared.history import History
 
 _JOINED: Final = 1024

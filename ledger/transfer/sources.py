@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import IO
 
-    from projector.formats.recordings.framing import Payload
+    from projector.formats.shared.frames import Payload
     from projector.formats.shared.history import History
     from projector.json_text import JsonText
 

@@ -1,6 +1,6 @@
 """Content of AG-UI messages as blocks and parts, and back: text, media by bytes, address or file.
 
-Source: the AG-UI 1.0 schema (`facts/formats.md` §1 of the design).
+Source: the AG-UI 1.0 schema.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Provider metadata of the AI SDK is kept as it came; signatures in it are also ours, with their maker, so that they can
 go back to it. What other makers keep travels under our own name in that metadata. Source: the published types of the
-AI SDK 7 (`facts/formats.md` §2 of the design).
+AI SDK 7.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Blocks of Anthropic's Messages API, both ways. Field names as in `facts/formats.md` §5 of the design."""
+"""Blocks of Anthropic's Messages API, both ways."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """LangChain's content blocks as ours and back: the standard ones of version 1, and those of providers that are older.
 
 What our own fields do not say of a block (`extras`, `index`) stays with it. A signature in `extras` is ours too, with
-the maker that the message names. Source: `langchain-core` 1.8 (`facts/formats.md` §6 of the design).
+the maker that the message names. Source: `langchain-core` 1.8.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Histories that a provider takes: what is broken, cut off or of another provider is mended on the way out.
 
-The messages themselves are never changed; each change is said. Sources of what is demanded: the design's *Rules that
-keep providers happy*, and the public documentation that `validators` names rule by rule.
+The messages themselves are never changed; each change is said. Source of what is demanded: the public documentation
+that the validators of the formats name rule by rule.
 """
 
 from __future__ import annotations
