@@ -33,6 +33,9 @@ PARTS_OF_ROLES: Final = {
 MADE_OF: Final = {"claude_code": {"anthropic"}}
 """Claude Code's logs hold what Anthropic's interface streamed, and are read by its adapter."""
 WITHOUT_CIRCLES: Final = ("projector",)
+DOCUMENTS: Final = re.compile(
+    r"\blaws? \d+\b|\bEVENTS\.md|\bDESIGN\b|\bCONTEXT\b|\bHOUSE\b|\bseeds? \d{3}\b|\bfacts/|\bthe design('s)?\b"
+)
 README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS: Final = re.findall(r"^```python[^\n]*\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 
@@ -193,3 +196,10 @@ def test_what_formats_share_imports_no_format(folder: str) -> None:
         name.removeprefix("projector.formats.").partition(".")[0] for name in found if name.startswith("projector.formats")
     }
     assert inside <= {"format", "shared", "outgoing"}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_library_points_at_no_document_that_a_user_does_not_have(package: str) -> None:
+    texts = [path for path in sorted((ROOT / package).rglob("*")) if path.suffix in {".py", ".sql"}]
+    lines = [(path, line) for path in texts for line in path.read_text(encoding="utf-8").splitlines()]
+    assert not [f"{path.relative_to(ROOT)}: {line.strip()}" for path, line in lines if DOCUMENTS.search(line)]
