@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from projector.formats.format import FormatError
 from projector.formats.shared.fields import Fields
+from projector.formats.shared.makers import ANTHROPIC
 from projector.formats.shared.payloads import media_of, opaque, part_block, payload_for
 from projector.json_text import JsonText, decode, dump, is_json, join_fields, plain, split
 from projector.message import Block
@@ -17,7 +18,7 @@ from projector.message import Block
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PROVIDER: Final = "anthropic"
+PROVIDER: Final = ANTHROPIC
 SHELL: Final = "anthropic"
 """Metadata of a message: fields of Anthropic's message or tool_result that have no other place; `content: []` where it was a
 list although text would say the same; `role: system` of an instruction that stood among the messages."""

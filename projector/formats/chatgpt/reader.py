@@ -11,9 +11,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from projector.formats.chatgpt.parts import Said, read_call, read_content, result_parts
-from projector.formats.shared.fields import Fields, messages_of
+from projector.formats.shared.fields import Fields, messages_of, says_nothing
 from projector.formats.shared.history import History, HistoryMessage, Loss, result_draft
-from projector.json_text import decode, dump
+from projector.formats.shared.makers import OPENAI
+from projector.json_text import decode, dump, join_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 _EXPECTED: Final = 'an export of ChatGPT was expected: conversations with a "mapping" of nodes'
 _ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 _EVERYONE: Final = "all"
-_MAKER: Final = "openai"
 _MAX_MS: Final = 2**53
 _PLACED: Final = ("id", "author", "create_time", "content")
 _UNFINISHED: Final = "in_progress"
@@ -139,7 +139,8 @@ class _Conversation:
         return {"role": "tool", "blocks": draft.blocks, "name": author.maybe_text("name")}
 
     def _add(self, known: dict[str, Any], message: Fields, parent: int | None) -> None:
-        metadata = message.rest(*_PLACED)
+        author = {name: text for name, text in message.need("author").rest("role", "name").items() if not says_nothing(text)}
+        metadata = message.rest(*_PLACED) | ({"author": join_fields(author)} if author else {})
         time = _time_of(message)
         self._drafts.append(HistoryMessage(**known, parent=parent, created_at=time, metadata=metadata))
 
@@ -155,7 +156,7 @@ def _draft(message: Fields, author: Fields, role: str, said: Said, ref: str) -> 
         "name": author.maybe_text("name"),
         "provider_ref": ref,
         "model": model,
-        "provider": _MAKER if model is not None else None,
+        "provider": OPENAI if model is not None else None,
         "finish_reason": details.maybe_text("type") if details is not None else None,
     }
 

@@ -6,5 +6,6 @@ from typing import Final
 
 from projector.formats.codex.reader import read
 from projector.formats.format import Format
+from projector.formats.shared.makers import OPENAI
 
-FORMAT: Final = Format(name="codex", maker="openai", read=read, is_of_lines=True)
+FORMAT: Final = Format(name="codex", maker=OPENAI, read=read, is_of_lines=True)

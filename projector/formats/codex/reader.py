@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from projector.formats.format import FormatError
 from projector.formats.shared.fields import Fields, lines_of
 from projector.formats.shared.history import History, Loss
-from projector.formats.shared.openai_items import PROVIDER
+from projector.formats.shared.makers import OPENAI
 from projector.formats.shared.openai_messages import ItemReader
 from projector.json_text import join_fields
 from projector.run_draft import Usage
@@ -111,7 +111,7 @@ class _Rollout:
             drafts[at] = replace(drafts[at], created_at=time)
             if drafts[at].role == "assistant":
                 maker = self._header.maybe_text("model_provider") if self._header is not None else None
-                drafts[at] = replace(drafts[at], model=self._model, provider=maker or PROVIDER)
+                drafts[at] = replace(drafts[at], model=self._model, provider=maker or OPENAI)
 
     def _note(self, kind: str, payload: Fields) -> None:
         if kind == "turn_context":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from projector.formats.shared.fields import is_whole, items_of, says_nothing, text_of_field
+from projector.formats.shared.makers import OPENAI
 from projector.formats.shared.payloads import media_of, opaque, payload_for
 from projector.json_text import InvalidJson, JsonText, decode, dump, join_fields, split
 from projector.message import Block
@@ -18,7 +19,7 @@ from projector.message import Block
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-PROVIDER: Final = "openai"
+PROVIDER: Final = OPENAI
 EXTRA: Final = "openai"
 """Under this name a message's metadata holds the fields of its item that have no other place."""
 PART: Final = "content."
