@@ -10,9 +10,10 @@ from ledger.errors import LedgerDamaged, UnknownMedia
 from ledger.tables.media import get_media
 from ledger.transcript import read_transcript
 from projector.formats import STREAM_WRITERS, WRITERS, Export, write_stream
+from projector.formats.outgoing.metadata import leftovers
+from projector.formats.registry import NAMED
 from projector.formats.shared.history import Loss
 from projector.formats.shared.media_refs import attach, names_of
-from projector.formats.shared.metadata import leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,4 +48,4 @@ async def export(
     whole = [attach(message, found.get) for message in path]
     written = WRITERS[format_name](whole) if format_name in WRITERS else write_stream(whole, format_name)
     name = format_name.removesuffix("-stream")
-    return replace(written, losses=(*missing, *written.losses, *leftovers(whole, name)))
+    return replace(written, losses=(*missing, *written.losses, *leftovers(whole, NAMED[name])))

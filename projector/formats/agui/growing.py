@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from projector import events as ev
-from projector.formats.agui.parts import PROVIDER
-from projector.formats.agui.reader import SHELL, signed, without_hint
+from projector.formats.agui.parts import PROVIDER, SHELL
+from projector.formats.agui.reader import signed, without_hint
 from projector.json_text import JsonText, dump, is_json, join_fields, raw, split
 from projector.message import Block
 

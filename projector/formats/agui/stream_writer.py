@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from projector.formats.agui.reader import write_runs
+from projector.formats.agui.writer import write_runs
 from projector.formats.outgoing.display import HINT
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from projector import events as ev
-from projector.formats.ai_sdk.parts import DYNAMIC, citation, with_metadata
-from projector.formats.ai_sdk.reader import SHELL
+from projector.formats.ai_sdk.parts import DYNAMIC, SHELL, citation, with_metadata
 from projector.json_text import InvalidJson, JsonText, decode, dump, is_json, join_fields, raw
 from projector.message import Block
 

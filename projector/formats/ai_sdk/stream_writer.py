@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from projector.formats.ai_sdk.parts import DATA, DYNAMIC, TOOL, WHOLE
-from projector.formats.ai_sdk.reader import STEP, write
+from projector.formats.ai_sdk.parts import DATA, DYNAMIC, STEP, TOOL, WHOLE
+from projector.formats.ai_sdk.writer import write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from projector import events as ev
 from projector.formats.format import FormatError, StreamEnd
-from projector.formats.recordings.aws_frames import FrameReader
+from projector.formats.shared.aws_frames import FrameReader
 from projector.formats.shared.payloads import opaque
 from projector.json_text import InvalidJson, JsonText, decode, dump, is_json, raw, split, split_array
 

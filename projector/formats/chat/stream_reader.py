@@ -20,15 +20,12 @@ from projector.formats.chat.parts import (
     check_delta,
     detail_block,
     grow_detail,
-    is_whole,
     keep,
     part_block,
-    says_nothing,
-    text_of_field,
 )
 from projector.formats.chat.usage import read_usage
 from projector.formats.format import FormatError, StreamEnd
-from projector.formats.shared.fields import items_of
+from projector.formats.shared.fields import is_whole, items_of, says_nothing, text_of_field
 from projector.formats.shared.payloads import opaque
 from projector.json_text import InvalidJson, JsonText, decode, dump, join_fields, raw, split
 from projector.message import Block

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from projector import events as ev
-from projector.formats.chat.parts import count_of
+from projector.formats.shared.fields import count_of
 from projector.json_text import JsonText, decode, raw, split
 
 if TYPE_CHECKING:

@@ -12,11 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from projector import events as ev
-from projector.formats.chat.parts import says_nothing, text_of_field
 from projector.formats.format import FormatError, StreamEnd
 from projector.formats.responses.growing import Response
-from projector.formats.responses.parts import PROVIDER, item_blocks
-from projector.formats.shared.fields import items_of
+from projector.formats.shared.fields import items_of, says_nothing, text_of_field
+from projector.formats.shared.openai_items import PROVIDER, item_blocks
 from projector.json_text import InvalidJson, JsonText, decode, dump, join_fields, raw, split
 
 if TYPE_CHECKING:
