@@ -1,6 +1,6 @@
 """JSON that loses nothing: lone surrogates, 1e400 and 2**200 come back as they went in.
 
-msgspec is fast and refuses some legal JSON; the standard library takes over where it does (DESIGN, law 14). Values
+msgspec is fast and refuses some legal JSON; the standard library takes over where it does. Values
 of free form stay JSON text (`JsonText`), so their numbers, key order and escapes are never rewritten.
 """
 
