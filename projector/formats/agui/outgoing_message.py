@@ -168,7 +168,8 @@ class OutgoingMessage:
 
     def _metadata(self) -> dict[str, Any]:
         if self._known is not None:
-            return self._known.get("metadata") or {}
+            known: dict[str, Any] = self._known.get("metadata") or {}
+            return known
         return {HINT: {"message": self.id}} if self._role == "assistant" else {}
 
     def _of_call(self, tool_call_id: str) -> dict[str, Any]:

@@ -37,6 +37,8 @@ class GrowingBlock:
     def __init__(self, body: ev.BlockStarted, ref: str = "") -> None:
         self.head, self.ref, self.kind = body, ref, body.kind
         self.name = mend_text(body.name or "", refuse_nul=False)[0]
+        self.known: Any = None
+        """What the format makes of the whole block, if that is known beforehand."""
         self.citations: list[JsonText] = []
         self.has_text = False
         self._half = ""
@@ -55,6 +57,10 @@ class GrowingBlock:
         waits = "\ud800" <= text[-1:] <= "\udbff"
         self._half, text = (text[-1], text[:-1]) if waits else ("", text)
         return mend_text(text, refuse_nul=False)[0]
+
+    def cite(self, body: ev.BlockAnnotated) -> None:
+        """Takes a citation in."""
+        self.citations.append(text_of(body.citation) or "null")
 
     def rest(self) -> str:
         """What was waiting for its second half, which does not come."""
