@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from msgspec.structs import replace
-
 from projector import events as ev
+from projector.deltas import join_bodies
 from projector.formats import STREAMS
 from projector.json_text import join_fields, raw
 
@@ -79,21 +78,4 @@ def streamed(run_id: str, parent: str | None, stream: Stream) -> Iterator[ev.Bod
 
 def joined(bodies: Iterable[ev.Body]) -> Iterator[ev.Body]:
     """Adjacent deltas of one block as one, up to a size."""
-    head: ev.BlockDelta | None = None
-    pieces: list[str] = []
-    for body in bodies:
-        delta = body if isinstance(body, ev.BlockDelta) else None
-        if head is not None and delta is not None and _is_of(delta, head) and sum(map(len, pieces)) < _JOINED:
-            pieces.append(delta.text)
-            continue
-        if head is not None:
-            yield replace(head, text="".join(pieces))
-        head, pieces = delta, [delta.text] if delta is not None else []
-        if delta is None:
-            yield body
-    if head is not None:
-        yield replace(head, text="".join(pieces))
-
-
-def _is_of(delta: ev.BlockDelta, head: ev.BlockDelta) -> bool:
-    return (delta.message_id, delta.block, delta.field) == (head.message_id, head.block, head.field)
+    return join_bodies(bodies, size=_JOINED)
