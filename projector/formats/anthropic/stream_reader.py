@@ -142,7 +142,7 @@ class AnthropicStream(StreamReader[dict[str, JsonText]]):
         if kind in _DELTA_TEXT:
             return draft.grow(block, need_text(delta, _DELTA_TEXT[kind]))
         if kind == "signature_delta":
-            block.signature += need_text(delta, "signature")
+            block.sign(need_text(delta, "signature"))
             return []
         if kind == "citations_delta":
             source = need_object(delta, "citation")
@@ -173,7 +173,7 @@ class _Block(OpenBlock):
     def __init__(self, kind: str, ref: str | None, theirs: str, fields: dict[str, JsonText], source: JsonText) -> None:
         super().__init__(kind, ref)
         self.theirs, self.fields, self.source = theirs, fields, source
-        self.signature = maybe_text(fields, "signature") or ""
+        self.sign(maybe_text(fields, "signature"))
         self.given = fields.get("input", "")
         self.changed = False
 

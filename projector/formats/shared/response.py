@@ -34,11 +34,18 @@ class OpenBlock:
         """The input of a call of which nothing is streamed."""
         self.whole: JsonText = ""
         """The input of a call that wins over what was streamed."""
-        self.signature = ""
+        self.signature: str | None = None
+        self.kept: JsonText | None = None
+        """What its own fields do not say, for its maker."""
+
+    def sign(self, piece: str | None) -> None:
+        """More of its signature."""
+        if piece:
+            self.signature = (self.signature or "") + piece
 
     def opaque(self) -> JsonText | None:
-        """What its own fields do not say, for its maker."""
-        return None
+        """What is kept for its maker, with what its own fields do not say of it."""
+        return self.kept
 
 
 B = TypeVar("B", bound=OpenBlock)
@@ -53,7 +60,7 @@ class ResponseDraft(Generic[B]):
         self.blocks = 0
         self.open: dict[object, B] = {}
         """The blocks that still grow, by what the provider calls them."""
-        self.growing: B | None = None
+        self.growing: OpenBlock | None = None
         """The text that goes on where a provider names no blocks."""
         self.last_text: int | None = None
         """The newest block of text, which citations belong to that name none."""
@@ -61,7 +68,7 @@ class ResponseDraft(Generic[B]):
         """Usage as the provider tells it, of one that leaves out later what it said before."""
         self.used: ev.RunUsage | None = None
         self.is_finished = False
-        self._noted: dict[str, JsonText] = {}
+        self.noted: dict[str, JsonText] = {}
 
     def start(self, role: Any = "assistant", name: str | None = None) -> list[ev.Body]:
         """The message begins, and with it a step of the run."""
@@ -73,34 +80,35 @@ class ResponseDraft(Generic[B]):
     def begin(
         self, key: object, block: B, name: str | None = None, tool_call_id: str | None = None, media_type: str | None = None
     ) -> list[ev.Body]:
-        """A block begins. It takes the next place, unless one was kept for it."""
+        """A block begins, known by this key until it is sealed."""
         self.open[key] = block
-        return [self._start_block(block, name, tool_call_id, media_type)]
+        return [self.started(block, name, tool_call_id, media_type)]
 
     def reserve(self) -> int:
         """The next place in the message, for a block that begins later, or whose beginning can't be read."""
         self.blocks += 1
         return self.blocks - 1
 
-    def say(self, block: B, text: str) -> list[ev.Body]:
-        """Text goes on where the same was said last, else what grew is whole and this block begins."""
+    def say(self, kind: Any, ref: str | None, text: str, kept: JsonText | None = None) -> list[ev.Body]:
+        """Text goes on where the same was said last, else what grew is whole and a block begins."""
         at = self.growing
-        if at is not None and at.kind == block.kind and at.ref == block.ref:
+        if at is not None and at.kind == kind and at.ref == ref:
             return self.grow(at, text)
         bodies = self.hush()
-        self.growing = block
-        return [*bodies, self._start_block(block), *self.grow(block, text)]
+        at = self.growing = OpenBlock(kind, ref)
+        at.kept = kept
+        return [*bodies, self.started(at), *self.grow(at, text)]
 
     def hush(self) -> list[ev.Body]:
         """The text that goes on is whole."""
         block, self.growing = self.growing, None
         return [] if block is None else [self.sealed(block)]
 
-    def grow(self, block: B, text: str, field: str | None = None) -> list[ev.Body]:
+    def grow(self, block: OpenBlock, text: str, field: str | None = None) -> list[ev.Body]:
         """More of a block; nothing where the text is empty."""
         if not text:
             return []
-        if block.kind in CALLS:
+        if field is None and block.kind in CALLS:
             block.pieces.append(text)
         return [ev.BlockDelta(self.message_id, block.number, text, field)]
 
@@ -113,18 +121,29 @@ class ResponseDraft(Generic[B]):
         """All blocks are whole: the text that goes on, then the others in the order they were begun in."""
         return [*self.hush(), *(body for key in list(self.open) for body in self.seal(key))]
 
-    def sealed(self, block: B) -> ev.BlockSealed:
+    def started(
+        self, block: OpenBlock, name: str | None = None, tool_call_id: str | None = None, media_type: str | None = None
+    ) -> ev.BlockStarted:
+        """The beginning of a block. It takes the next place, unless one was reserved for it."""
+        if block.number < 0:
+            block.number = self.reserve()
+        if block.kind == "text":
+            self.last_text = block.number
+        return ev.BlockStarted(self.message_id, block.number, block.kind, name, tool_call_id, media_type, block.ref)
+
+    def sealed(self, block: OpenBlock) -> ev.BlockSealed:
         """The end of a block. What was given as a whole wins over the pieces of a call's input."""
         given, parse = "", None
         if block.kind in CALLS:
             given, parse = _input_of(block)
-        signature = block.signature or None
-        return ev.BlockSealed(self.message_id, block.number, signature, raw(block.opaque()), raw(given), parse)
+        return ev.BlockSealed(self.message_id, block.number, block.signature, raw(block.opaque()), raw(given), parse)
 
     def put(self, block: Block) -> list[ev.Body]:
         """A block that comes whole."""
         kind: Any = block.kind
         number = self.reserve()
+        if kind == "text":
+            self.last_text = number
         named = (block.name, block.tool_call_id, block.media_type, block.provider_ref)
         bodies: list[ev.Body] = [ev.BlockStarted(self.message_id, number, kind, *named)]
         if block.text:
@@ -140,14 +159,13 @@ class ResponseDraft(Generic[B]):
 
     def note(self, fields: Mapping[str, JsonText]) -> list[ev.Body]:
         """What is said of the message as a whole; null says nothing."""
-        said = {name: text for name, text in fields.items() if text.strip() != "null"}
-        return [ev.MessageAnnotated(self.message_id, raw(join_fields(said)))] if said else []
+        return self._annotate({name: text for name, text in fields.items() if text.strip() != "null"})
 
     def note_news(self, fields: Mapping[str, JsonText]) -> list[ev.Body]:
         """The same of a provider that says it once more in each chunk."""
-        news = {name: text for name, text in fields.items() if text != "null" and self._noted.get(name) != text}
-        self._noted |= news
-        return self.note(news) if news else []
+        news = {name: text for name, text in fields.items() if text != "null" and self.noted.get(name) != text}
+        self.noted |= news
+        return self._annotate(news)
 
     def use(self, usage: ev.RunUsage) -> list[ev.Body]:
         """Tokens of this response so far, in the provider's own totals; whose they are is filled in."""
@@ -163,14 +181,8 @@ class ResponseDraft(Generic[B]):
         self.is_finished = True
         return [ev.MessageFinished(self.message_id, status), ev.RunStep(self.run_id, self.step, "finished")]
 
-    def _start_block(
-        self, block: B, name: str | None = None, tool_call_id: str | None = None, media_type: str | None = None
-    ) -> ev.BlockStarted:
-        if block.number < 0:
-            block.number = self.reserve()
-        if block.kind == "text":
-            self.last_text = block.number
-        return ev.BlockStarted(self.message_id, block.number, block.kind, name, tool_call_id, media_type, block.ref)
+    def _annotate(self, said: dict[str, JsonText]) -> list[ev.Body]:
+        return [ev.MessageAnnotated(self.message_id, raw(join_fields(said)))] if said else []
 
 
 def _input_of(block: OpenBlock) -> tuple[JsonText, Literal["ok", "bad"]]:
