@@ -138,6 +138,11 @@ class ResponseDraft(Generic[B]):
             given, parse = _input_of(block)
         return ev.BlockSealed(self.message_id, block.number, block.signature, raw(block.opaque()), raw(given), parse)
 
+    def sealed_as(self, number: int, whole: Block) -> ev.BlockSealed:
+        """The end of a block as its provider tells it of the whole."""
+        parse: Any = whole.parse
+        return ev.BlockSealed(self.message_id, number, whole.signature, raw(whole.opaque), raw(whole.input), parse)
+
     def put(self, block: Block) -> list[ev.Body]:
         """A block that comes whole."""
         kind: Any = block.kind
@@ -149,9 +154,7 @@ class ResponseDraft(Generic[B]):
         if block.text:
             bodies.append(ev.BlockDelta(self.message_id, number, block.text))
         bodies += [ev.BlockDelta(self.message_id, number, text, name) for name, text in block.fields.items()]
-        parse: Any = block.parse
-        sealed = ev.BlockSealed(self.message_id, number, block.signature, raw(block.opaque), raw(block.input), parse)
-        return [*bodies, sealed]
+        return [*bodies, self.sealed_as(number, block)]
 
     def cite(self, number: int, citation: JsonText) -> list[ev.Body]:
         """A source of what the block of this number says."""

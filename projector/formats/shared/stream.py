@@ -47,11 +47,14 @@ class StreamReader(ABC, Generic[F]):
 
         Raises `FormatError` for what is no chunk of this format.
         """
-        text = _text_of(chunk)
-        if self.HAS_DONE and text.strip() == DONE:
-            return self._close()
         try:
+            text = chunk if isinstance(chunk, str) else dump(chunk) if isinstance(chunk, dict) else chunk.decode()
+            if self.HAS_DONE and text.strip() == DONE:
+                return self._close()
             kind, fields = self._read(text)
+        except UnicodeDecodeError as error:
+            why = f"it is no UTF-8 text: {error.reason} at byte {error.start}"
+            raise FormatError(f"{self.EXPECTED} ({why})") from error
         except InvalidJson as error:
             raise self._refusal(error) from error
         try:
@@ -145,13 +148,3 @@ def maybe_object(fields: Mapping[str, JsonText], name: str) -> dict[str, JsonTex
 def _wrong(fields: Mapping[str, JsonText], name: str, expected: str) -> FormatError:
     return FormatError(f'"{name}" should be {expected}, not {shown(fields[name])}')
 
-
-def _text_of(chunk: bytes | str | dict[str, Any]) -> JsonText:
-    if isinstance(chunk, str):
-        return chunk
-    try:
-        return dump(chunk) if isinstance(chunk, dict) else chunk.decode()
-    except InvalidJson as error:
-        raise FormatError(f"it can't be written as JSON ({error})") from error
-    except UnicodeDecodeError as error:
-        raise FormatError(f"it is no UTF-8 text ({error.reason} at byte {error.start})") from error
