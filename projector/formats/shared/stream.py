@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from projector import events as ev
 from projector.formats.format import FormatError, StreamEnd
-from projector.formats.shared.fields import shown
+from projector.formats.shared.fields import Fields, shown
 from projector.json_text import InvalidJson, JsonText, decode, dump, raw, split
 
 if TYPE_CHECKING:
@@ -88,6 +88,15 @@ class StreamReader(ABC, Generic[F]):
             self._end = end
 
 
+def typed_fields(text: JsonText, place: str) -> tuple[Fields, str]:
+    """A chunk as `Fields`, and its type. Raises `InvalidJson` for what is no object, or has none."""
+    try:
+        fields = Fields(text, place)
+        return fields, fields.text("type")
+    except FormatError as error:
+        raise InvalidJson(str(error)) from error
+
+
 def need(fields: Mapping[str, JsonText], name: str) -> JsonText:
     """A field that must be there, as JSON text. Raises `FormatError`."""
     try:
@@ -147,4 +156,3 @@ def maybe_object(fields: Mapping[str, JsonText], name: str) -> dict[str, JsonTex
 
 def _wrong(fields: Mapping[str, JsonText], name: str, expected: str) -> FormatError:
     return FormatError(f'"{name}" should be {expected}, not {shown(fields[name])}')
-
