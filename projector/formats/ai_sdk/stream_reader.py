@@ -104,7 +104,7 @@ class AiSdkStream(StreamReader[Fields]):
         self._calls = {name: found for name, found in self._calls.items() if found[1] is not step}
         self._first = None if self._first is step else self._first
         self._begins = step.shell["step"] == "true"
-        return [ev.RunStep(self._run_id, step.step, "reset")]
+        return step.reset()
 
     def start_text(self, chunk: Fields) -> list[ev.Body] | None:
         """`text-start`, `reasoning-start`."""

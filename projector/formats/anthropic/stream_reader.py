@@ -107,7 +107,7 @@ class AnthropicStream(StreamReader[dict[str, JsonText]]):
         bodies += _use(draft, message.get("usage", "null"))
         for index, block in enumerate(split_array(message.get("content", "[]"))):  # a response that comes whole
             bodies += _start_block(draft, index, block) + draft.seal(index)
-        self._draft, self._steps, self._end = draft, draft.step, StreamEnd("incomplete")
+        self._draft, self._steps, self._end = draft, self._steps + 1, StreamEnd("incomplete")
         return bodies
 
     def change(self, draft: Draft, fields: dict[str, JsonText]) -> list[ev.Body]:

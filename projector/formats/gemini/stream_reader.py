@@ -96,7 +96,7 @@ class GeminiStream(StreamReader[dict[str, JsonText]]):
             return [], old
         bodies = [] if old is None or old.is_finished else old.finish("partial")
         draft = _Draft(self._run_id, self._mint(), self._steps + 1, ref)
-        self._draft, self._steps = draft, draft.step
+        self._draft, self._steps = draft, self._steps + 1
         self._conclude(StreamEnd("incomplete"))
         return [*bodies, *draft.start()], draft
 

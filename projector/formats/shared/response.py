@@ -54,8 +54,10 @@ B = TypeVar("B", bound=OpenBlock)
 class ResponseDraft(Generic[B]):
     """One message under way. Each verb gives the events that it adds."""
 
-    def __init__(self, run_id: str, message_id: str, step: int, ref: str | None = None) -> None:
-        self.run_id, self.message_id, self.step, self.ref = run_id, message_id, step, ref
+    def __init__(self, run_id: str, message_id: str, step: int | None, ref: str | None = None) -> None:
+        self.run_id, self.message_id, self.ref = run_id, message_id, ref
+        self.step = step
+        """The step of the run that it begins and ends; None where it is no step."""
         self.request_id = ref or message_id
         self.blocks = 0
         self.open: dict[object, B] = {}
@@ -72,10 +74,7 @@ class ResponseDraft(Generic[B]):
 
     def start(self, role: Any = "assistant", name: str | None = None) -> list[ev.Body]:
         """The message begins, and with it a step of the run."""
-        return [
-            ev.RunStep(self.run_id, self.step, "started"),
-            ev.MessageStarted(self.run_id, self.message_id, role, name, self.ref),
-        ]
+        return [*self._step_is("started"), ev.MessageStarted(self.run_id, self.message_id, role, name, self.ref)]
 
     def begin(
         self, key: object, block: B, name: str | None = None, tool_call_id: str | None = None, media_type: str | None = None
@@ -182,7 +181,14 @@ class ResponseDraft(Generic[B]):
     def finish(self, status: Literal["complete", "partial"]) -> list[ev.Body]:
         """Nothing more belongs to this message."""
         self.is_finished = True
-        return [ev.MessageFinished(self.message_id, status), ev.RunStep(self.run_id, self.step, "finished")]
+        return [ev.MessageFinished(self.message_id, status), *self._step_is("finished")]
+
+    def reset(self) -> list[ev.Body]:
+        """What its step has said is taken back."""
+        return self._step_is("reset")
+
+    def _step_is(self, phase: Literal["started", "finished", "reset"]) -> list[ev.Body]:
+        return [] if self.step is None else [ev.RunStep(self.run_id, self.step, phase)]
 
     def _annotate(self, said: dict[str, JsonText]) -> list[ev.Body]:
         return [ev.MessageAnnotated(self.message_id, raw(join_fields(said)))] if said else []
