@@ -128,10 +128,10 @@ class LedgerTables:
         """The run of a message."""
         return await messages.owner(self.database.read, conversation, message_id)
 
-    async def calling(self, conversation: str, tool_call_id: str) -> Message | None:
-        """The newest message that makes a tool call."""
+    async def calling(self, conversation: str, tool_call_id: str, *, before: int = EVERY) -> Message | None:
+        """The newest message that makes a tool call, ahead of a seq."""
         key = await conversations.key_of(self.database.read, conversation)
-        return None if key is None else await calls.find_calling(self.database.read, key, tool_call_id)
+        return None if key is None else await calls.find_calling(self.database.read, key, tool_call_id, before)
 
     async def lacks_calls(self, conversation: str) -> bool:
         """Whether the table of tool calls says something else than the messages do, as far as it is filled."""
