@@ -1,4 +1,4 @@
-"""Catch-up: takes every run that ended into the ledger, once. There is no other way to commit (DESIGN §4)."""
+"""Catch-up: takes every run that ended into the ledger, once. There is no other way to commit."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import structlog
 
 from ledger.erasure import finish_erasure, is_pending
 from ledger.errors import LedgerBehind
-from ledger.projection import Ended, project
 from projector import State, open_runs
 from projector.compaction import keep
+from projector.effects import RunClosed
+from projector.folds import project
 from projector.loading import restore
 from stream import SnapshotUnreadable, Truncated
 
 if TYPE_CHECKING:
-    from ledger.projection import Effect
-    from ledger.tables.tables import LedgerTables, Position
+    from ledger.tables.conversations import Position
+    from ledger.tables.tables import LedgerTables
+    from projector.effects import Effect
     from stream import EventStore
 
 _LOG: Final = structlog.get_logger("tailfold.ledger")
@@ -85,7 +87,7 @@ class CatchUp:
             effects=effects,
         )
         for effect in effects if taken else ():
-            if isinstance(effect, Ended):
+            if isinstance(effect, RunClosed):
                 _LOG.info("run.committed", conversation=conversation, run_id=effect.run.run_id, status=effect.end.status)
         return taken
 

@@ -6,6 +6,7 @@ import json
 import re
 import struct
 import zlib
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -298,8 +299,8 @@ SMALLEST: Final = smallest()
 
 
 def read(path: Path, format_name: str = "auto") -> list[Recorded]:
-    with open_lines(path) as file:
-        return read_file(file, path, format_name)
+    with ExitStack() as stack:
+        return read_file(stack, stack.enter_context(open_lines(path)), path, format_name)
 
 
 @pytest.mark.parametrize(("name", "ending", "content", "is_it"), SMALLEST, ids=[name for name, *_ in SMALLEST])

@@ -61,6 +61,13 @@ def test_the_arrow_of_imports_goes_one_way(package: str) -> None:
     assert not {path: names for path, names in wrong.items() if names}
 
 
+def test_nothing_below_the_facade_knows_it() -> None:
+    """Operations work on `Engine`; the facade is for those who open a ledger, and for the command line."""
+    above = {"__init__.py", "opening.py", "admin", "transfer"}
+    below = [path for path in sources("ledger") if path.relative_to(ROOT / "ledger").parts[0] not in above]
+    assert not [str(path) for path in below if re.search(r"^\s*(from|import) ledger\.ledger\b", path.read_text(), re.MULTILINE)]
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_imports_no_tests_and_no_benchmarks(package: str) -> None:
     assert not [path for path in sources(package) if imported(path) & {"tests", "benchmarks"}]

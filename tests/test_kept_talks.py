@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -305,8 +306,8 @@ def test_sharegpt_tells_what_it_can_not_pair_and_refuses_who_it_does_not_know() 
 def test_they_are_told_from_all_others(text: str, name: str, tmp_path: Path) -> None:
     path = tmp_path / "kept.json"
     path.write_text(text, encoding="utf-8")
-    with open_lines(path) as file:
-        [by_itself], [named] = read_file(file, path), read_file(file, path, name)
+    with ExitStack() as stack, open_lines(path) as file:
+        [by_itself], [named] = read_file(stack, file, path), read_file(stack, file, path, name)
     assert by_itself.history == named.history is not None
 
 

@@ -36,7 +36,7 @@ async def render(ledger: Ledger, conversation: str | None, format_name: str, out
         for name in names:
             if format_name == MESSAGES:
                 losses: list[Loss] = []
-                async for line in write_lines(ledger, name, losses):
+                async for line in write_lines(ledger.engine, name, losses):
                     write(line)
                 reports.append({"conversation": name, "format": format_name, "losses": list(map(msgspec.to_builtins, losses))})
                 continue

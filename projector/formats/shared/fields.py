@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _SHOWN: Final = 60
+_ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class Fields:
@@ -122,7 +123,7 @@ class Fields:
 def items_of(text: JsonText, place: str) -> list[JsonText]:
     """The items of a JSON list as they stand. Raises `FormatError` with the place."""
     try:
-        return [bytes(item).decode() for item in msgspec.json.decode(text, type=list[msgspec.Raw])]
+        return [str(item, "utf-8") for item in _ITEMS.decode(text)]
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         pass  # some legal JSON is refused there
     try:
