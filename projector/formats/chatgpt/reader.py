@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from msgspec.structs import replace
+
 from projector.formats.chatgpt.parts import Said, read_call, read_content, result_parts
 from projector.formats.shared.fields import Fields, messages_of, says_nothing
 from projector.formats.shared.history import History, HistoryMessage, Loss, result_draft
@@ -128,7 +130,7 @@ class _Conversation:
         self._add(_draft(message, author, role, said, ref), message, place.parent)
         return len(self._drafts) - 1, ref if is_call else None
 
-    def _result(self, message: Fields, author: Fields, said: Said, call: str | None) -> dict[str, Any]:
+    def _result(self, message: Fields, author: Fields, said: Said, call: str | None) -> HistoryMessage:
         if call is None:
             self._passed["results answer no call above them, or one that is answered"] += 1
         about = message.object("metadata")
@@ -136,29 +138,28 @@ class _Conversation:
         failed = outcome is not None and (outcome.maybe_text("status") or "").startswith("failed")
         ref = call or message.maybe_text("id") or ""
         draft = result_draft(ref, result_parts(said.blocks), status="error" if failed else "ok")
-        return {"role": "tool", "blocks": draft.blocks, "name": author.maybe_text("name")}
+        return replace(draft, name=author.maybe_text("name"))
 
-    def _add(self, known: dict[str, Any], message: Fields, parent: int | None) -> None:
+    def _add(self, draft: HistoryMessage, message: Fields, parent: int | None) -> None:
         author = {name: text for name, text in message.need("author").rest("role", "name").items() if not says_nothing(text)}
         metadata = message.rest(*_PLACED) | ({"author": join_fields(author)} if author else {})
-        time = _time_of(message)
-        self._drafts.append(HistoryMessage(**known, parent=parent, created_at=time, metadata=metadata))
+        self._drafts.append(replace(draft, parent=parent, created_at=_time_of(message), metadata=metadata))
 
 
-def _draft(message: Fields, author: Fields, role: str, said: Said, ref: str) -> dict[str, Any]:
+def _draft(message: Fields, author: Fields, role: Any, said: Said, ref: str) -> HistoryMessage:
     about = message.object("metadata")
     details = about.object("finish_details") if about is not None else None
     model = about.maybe_text("model_slug") if about is not None and role == "assistant" else None
-    return {
-        "role": role,
-        "blocks": said.blocks,
-        "status": "partial" if message.maybe_text("status") == _UNFINISHED else "complete",
-        "name": author.maybe_text("name"),
-        "provider_ref": ref,
-        "model": model,
-        "provider": OPENAI if model is not None else None,
-        "finish_reason": details.maybe_text("type") if details is not None else None,
-    }
+    return HistoryMessage(
+        role,
+        said.blocks,
+        status="partial" if message.maybe_text("status") == _UNFINISHED else "complete",
+        name=author.maybe_text("name"),
+        provider_ref=ref,
+        model=model,
+        provider=OPENAI if model is not None else None,
+        finish_reason=details.maybe_text("type") if details is not None else None,
+    )
 
 
 def _time_of(message: Fields) -> int | None:

@@ -23,6 +23,7 @@ from projector.run_draft import Usage
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from projector.events import Outcome
     from projector.json_text import JsonText
 
 _EXPECTED: Final = 'a Codex rollout was expected: lines such as {"timestamp": …, "type": "session_meta", "payload": …}'
@@ -127,8 +128,9 @@ class _Rollout:
             last = self._items.drafts[-1]
             reason = event.maybe_text("reason")
             error = join_fields({"message": message}) if (message := event.raw("message")) is not None else None
-            outcome = {"ends_run": "failed", "error": error} if kind == "error" else {"ends_run": "cancelled"}
-            self._items.drafts[-1] = replace(last, finish_reason=reason or last.finish_reason, **outcome)
+            ends: Outcome = "failed" if kind == "error" else "cancelled"
+            said = error if kind == "error" else None
+            self._items.drafts[-1] = replace(last, ends_run=ends, error=said, finish_reason=reason or last.finish_reason)
             self._items.end_answer()
         elif kind == "thread_rolled_back":
             turns = event.whole("num_turns")
