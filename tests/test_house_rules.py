@@ -32,9 +32,9 @@ PARTS_OF_ROLES: Final = {
 """What a format truly has beside the roles that all share."""
 MADE_OF: Final = {"claude_code": {"anthropic"}}
 """Claude Code's logs hold what Anthropic's interface streamed, and are read by its adapter."""
-WITHOUT_CIRCLES: Final = ("projector",)
+WITHOUT_CIRCLES: Final = PACKAGES
 DOCUMENTS: Final = re.compile(
-    r"\blaws? \d+\b|\bEVENTS\.md|\bDESIGN\b|\bCONTEXT\b|\bHOUSE\b|\bseeds? \d{3}\b|\bfacts/|\bthe design('s)?\b"
+    r"\blaws? \d+\b|\bEVENTS\.md|\bDESIGN\b|\bCONTEXT\b(?! #)|\bHOUSE\b|\bseeds? \d{3}\b|\bfacts/|\bthe design('s)?\b"
 )
 SQL: Final = re.compile(
     r"""\b(?: SELECT\s.*\bFROM | INSERT\s+(?:OR\s+\w+\s+)?INTO | UPDATE\s+\S+\s+SET | DELETE\s+FROM
