@@ -218,15 +218,15 @@ async def test_an_erase_without_room_to_write_the_file_anew_says_so_and_is_prove
 ) -> None:
     async with open_at(tmp_path) as ledger:
         await fill(ledger, "c")
-        plain = ledger.tables.database._sql
+        plain = ledger.tables.database._execute
 
-        async def full(text: str, parameters: Any = ()) -> list[Any]:
+        def full(connection: Any, text: str, parameters: Any = ()) -> list[Any]:
             if text == "VACUUM":
                 raise StoreFull("no room")
-            return await plain(text, parameters)
+            return plain(connection, text, parameters)
 
         with monkeypatch.context() as patched:
-            patched.setattr(ledger.tables.database, "_sql", full)
+            patched.setattr(ledger.tables.database, "_execute", full)
             told = await ledger.erase("c")
         assert not told.is_proven
         assert "no room" in (told.why or "")

@@ -291,6 +291,7 @@ async def test_no_room_for_the_copy_leaves_the_old_file(tmp_path: Path) -> None:
 DYING: Final = """
 import asyncio, os, signal, sys
 from stream.sqlite import open_database
+from stream.sqlite.blocking import Connect
 from stream.sqlite.migrations import migrate
 
 async def main():
@@ -307,7 +308,7 @@ async def main():
             return await sql(text, parameters)
         return run
 
-    await database.transact(lambda sql: migrate(dying(sql), sys.argv[1], "things", scripts))
+    await database.transact(lambda sql: migrate(dying(sql), sys.argv[1], "things", scripts, Connect()))
     os.kill(os.getpid(), signal.SIGKILL)
 
 asyncio.run(main())

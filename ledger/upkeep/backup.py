@@ -13,12 +13,12 @@ from stream.sqlite import MEMORY as IN_MEMORY
 from stream.sqlite import SqliteStore
 from stream.sqlite import backup as files
 from stream.sqlite.files import discard
-from stream.sqlite.migrations import read_scripts
+from stream.sqlite.scripts import read_scripts
 
 if TYPE_CHECKING:
     import sqlite3
 
-    from ledger.ledger import Ledger
+    from ledger.engine import Engine
 
 
 def known_scripts() -> dict[str, tuple[str, ...]]:
@@ -26,9 +26,9 @@ def known_scripts() -> dict[str, tuple[str, ...]]:
     return {"stream": read_scripts("stream.sqlite"), "ledger": read_scripts("ledger.tables")}
 
 
-async def back_up(ledger: Ledger, target: str, log_target: str | None) -> int:
+async def back_up(engine: Engine, target: str, log_target: str | None) -> int:
     """See `Ledger.backup`."""
-    store, own = ledger.store, ledger.tables.database
+    store, own = engine.store, engine.tables.database
     if not isinstance(store, SqliteStore) or own.path == IN_MEMORY:
         raise _no_file()
     if store.database is own:
@@ -38,7 +38,7 @@ async def back_up(ledger: Ledger, target: str, log_target: str | None) -> int:
     if log_target is None:
         raise StoreUnusable(store.database.path, "the log has a file of its own: name a second copy for it")
     # The ledger first: what the log has beyond it is only to be taken in. So long nothing may leave the log.
-    async with hold(ledger.tables, None, 0):
+    async with hold(engine.tables, None, 0):
         size_bytes = await files.back_up(own.path, target)
         try:
             return size_bytes + await files.back_up(store.database.path, log_target)
@@ -78,12 +78,12 @@ async def restore(backup: str, url: str, *, log_backup: str | None = None, log: 
     return incarnation
 
 
-def file_of(ledger: Ledger) -> SqliteStore:
+def file_of(engine: Engine) -> SqliteStore:
     """The log of a ledger that lies with it in one file. Raises `StoreUnusable` for any other."""
-    store = ledger.store
+    store = engine.store
     if not isinstance(store, SqliteStore):
         raise _no_file()
-    if store.database is not ledger.tables.database:
+    if store.database is not engine.tables.database:
         raise StoreUnusable(store.database.path, "the log has a file of its own: this is for a log and a ledger in one file")
     return store
 

@@ -17,7 +17,7 @@ from projector.folds import project
 from projector.run_draft import Refused, read_usage
 
 if TYPE_CHECKING:
-    from ledger.ledger import Ledger
+    from ledger.engine import Engine
     from ledger.records import RunInfo
     from projector import Message
     from projector.amendments import Amendment
@@ -49,16 +49,16 @@ class Compared(NamedTuple):
     last_seq: int
 
 
-async def compare(ledger: Ledger, conversation: str) -> Compared:
+async def compare(engine: Engine, conversation: str) -> Compared:
     """Looks at every run that ended in what is left of the log, as far as the ledger has taken it in.
 
     Raises what reading the log raises.
     """
-    bounds = await ledger.store.bounds(conversation)
-    projected_seq = (await ledger.tables.position(conversation)).projected_seq
-    work = _Comparison(ledger, conversation, bounds.floor)
+    bounds = await engine.store.bounds(conversation)
+    projected_seq = (await engine.tables.position(conversation)).projected_seq
+    work = _Comparison(engine, conversation, bounds.floor)
     state = State(last_seq=bounds.floor)
-    while events := await ledger.store.read(conversation, after=state.last_seq, limit=_PAGE_EVENTS):
+    while events := await engine.store.read(conversation, after=state.last_seq, limit=_PAGE_EVENTS):
         for event in events:
             state = await work.see(state, event, is_held=event.seq <= projected_seq)
     is_whole = bounds.floor == bounds.origin  # behind a floor, a run's beginning may be missing
@@ -66,8 +66,8 @@ async def compare(ledger: Ledger, conversation: str) -> Compared:
 
 
 class _Comparison:
-    def __init__(self, ledger: Ledger, conversation: str, start: int) -> None:
-        self._tables = ledger.tables
+    def __init__(self, engine: Engine, conversation: str, start: int) -> None:
+        self._tables = engine.tables
         self._conversation = conversation
         self._start = start
         self._ended: dict[str, RunClosed] = {}  # of runs with a difference so far

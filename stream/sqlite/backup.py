@@ -18,12 +18,12 @@ from stream.sqlite.errors import FAILURES, translate
 from stream.sqlite.files import SIDES, create_whole, refusal
 from stream.sqlite.integrity import check_file
 from stream.sqlite.log_integrity import check_snapshots, check_streams
-from stream.sqlite.migrations import APPLICATION_ID
+from stream.sqlite.scripts import APPLICATION_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from stream.sqlite.database import Row
+    from stream.database import Row
 
 _TOTALS: Final = "SELECT count(*), coalesce(sum(head), 0), coalesce(sum(floor), 0) FROM streams"
 _MAX_TOLD: Final = 3
@@ -41,7 +41,7 @@ async def back_up(path: str, target: str) -> int:
     """
     # VACUUM INTO reads one snapshot and can be interrupted. SQLite's online backup begins again whenever somebody
     # else has written, unless it copies in one step that nothing can stop.
-    return await run_blocking(lambda connect: _back_up(connect, path, target))
+    return await run_blocking(lambda connect: write_copy(connect, path, target))
 
 
 async def restore(
@@ -80,7 +80,8 @@ def read_value(path: str, text: str, parameters: Sequence[object] = ()) -> objec
     return None if row is None else row[0]
 
 
-def _back_up(connect: Connect, path: str, target: str) -> int:
+def write_copy(connect: Connect, path: str, target: str) -> int:
+    """As `back_up`, in this thread."""
     with create_whole(target, mode=Path(path).stat().st_mode & 0o777) as partial:
         try:
             with connect(path) as source, _syncing(source, partial):

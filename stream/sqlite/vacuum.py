@@ -11,7 +11,8 @@ from stream.errors import StoreBusy, StoreFull, StoreUnusable
 from stream.sqlite.statistics import file_sizes
 
 if TYPE_CHECKING:
-    from stream.sqlite.database import Database, Row
+    from stream.database import Row
+    from stream.sqlite.database import Database
     from stream.sqlite.store import SqliteStore
 
 _BUSY_LIMIT_S: Final = 30.0
