@@ -174,7 +174,7 @@ class OutgoingMessage:
 
     def _of_call(self, tool_call_id: str) -> dict[str, Any]:
         """What groups messages of ours stands with a call too, for its message may say nothing."""
-        own = (self._known_call(tool_call_id) or {}).get("metadata", {})
+        own: dict[str, Any] = (self._known_call(tool_call_id) or {}).get("metadata", {})
         of_message = self._metadata().get(HINT)
         return own | ({HINT: own.get(HINT, {}) | of_message} if of_message else {})
 
