@@ -9,7 +9,7 @@ import structlog
 from ledger.catchup import CatchUp
 from ledger.errors import LedgerBehind, LedgerDiverged, UnknownConversation
 from projector.events import to_event, validate
-from stream import CorruptEvent
+from stream import Bounds, CorruptEvent
 from stream.limits import check_id
 
 if TYPE_CHECKING:
@@ -42,20 +42,22 @@ class Engine:
 
     async def require(self, conversation: str) -> Caught:
         """Catches up with a conversation that there is. Raises `UnknownConversation`."""
-        check_id("conversation id", conversation)
-        if (await self.store.bounds(conversation)).head == 0:
+        caught = await self.catch_up(conversation)
+        if caught.bounds.head == 0:
             raise UnknownConversation(conversation)
-        return await self.catch_up(conversation)
+        return caught
 
-    async def read_up(self, conversation: str) -> None:
-        """Catches up as far as it goes: what is committed can be read whatever has become of the log."""
+    async def read_up(self, conversation: str) -> Bounds:
+        """Catches up as far as it goes: what is committed can be read whatever has become of the log, whose bounds it gives."""
         try:
-            await self.require(conversation)
+            return (await self.require(conversation)).bounds
         except (LedgerBehind, LedgerDiverged, CorruptEvent) as error:
             _LOG.error("ledger.behind", conversation=conversation, error=str(error))
         except UnknownConversation:
             if await self.tables.conversation(conversation) is None:
                 raise
+            return Bounds(0, 0)
+        return await self.store.bounds(conversation)
 
     async def catch_up_all(self) -> None:
         """Takes in what is new in every log."""

@@ -118,13 +118,8 @@ class Ledger:
         return await import_history(self.engine, conversation, Recorded(history))
 
     async def import_file(
-        self,
-        path: str | PathLike[str],
-        *,
-        format: str = AUTO,  # noqa: A002 - the word users know from the command line
-        into: str | None = None,
-        progress: Progress = untold,
-    ) -> ImportReport:
+        self, path: str | PathLike[str], *, format: str = AUTO, into: str | None = None, progress: Progress = untold,  # noqa: A002
+    ) -> ImportReport:  # fmt: skip
         """Takes in a file, gzipped or not, of another program or provider, or what `tailfold export` wrote; twice adds nothing.
 
         All of it is looked through before anything is stored. Of a folder each file below it is taken in or refused, and
@@ -161,14 +156,9 @@ class Ledger:
         await redact(self.engine, conversation, message_id, blocks, reason=reason)
 
     async def describe(
-        self,
-        conversation: str,
-        *,
-        title: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        labels: Sequence[str] | None = None,
-        archived: bool | None = None,
-    ) -> None:
+        self, conversation: str, *, title: str | None = None, metadata: Mapping[str, Any] | None = None,
+        labels: Sequence[str] | None = None, archived: bool | None = None,
+    ) -> None:  # fmt: skip
         """Says what a list of conversations shows. `metadata` is merged, a None in it takes a field away.
 
         A conversation that is not known yet begins with this.
@@ -184,14 +174,9 @@ class Ledger:
         return await get_media(self.tables, media_id)
 
     async def transcript(
-        self,
-        conversation: str,
-        *,
-        branch: Literal["active", "all"] = "active",
-        selections: Mapping[str, str] | None = None,
-        before: str | None = None,
-        limit: int | None = None,
-    ) -> list[Message]:
+        self, conversation: str, *, branch: Literal["active", "all"] = "active",
+        selections: Mapping[str, str] | None = None, before: str | None = None, limit: int | None = None,
+    ) -> list[Message]:  # fmt: skip
         """The committed messages of the active path in order; with `limit` the last ones, with `before` those ahead of it.
 
         `selections` are other turns at forks, `{parent: child}` with '' for the root; one that names nothing is passed
@@ -208,13 +193,9 @@ class Ledger:
         return await read_tree(self.engine, conversation)
 
     async def export(
-        self,
-        conversation: str,
-        format: str,  # noqa: A002 - the word users know from the command line
-        *,
-        selections: Mapping[str, str] | None = None,
-        messages: Sequence[Message] | None = None,
-    ) -> Export:
+        self, conversation: str, format: str, *,  # noqa: A002 - the word users know from the command line
+        selections: Mapping[str, str] | None = None, messages: Sequence[Message] | None = None,
+    ) -> Export:  # fmt: skip
         """The active path as a provider or program takes it, with what was lost or mended on the way.
 
         `format` is one of `projector.formats.WRITERS`, or of `STREAM_WRITERS` for what would have been streamed. With
@@ -271,13 +252,8 @@ class Ledger:
         return await begin_send(self.engine, context, session_id=session_id, expires_at=expires_at)
 
     async def acknowledge(
-        self,
-        context: Context,
-        reply_ids: Collection[str] = (),
-        *,
-        run: Run | str | None = None,
-        session_id: str | None = None,
-    ) -> ProviderSession:
+        self, context: Context, reply_ids: Collection[str] = (), *, run: Run | str | None = None, session_id: str | None = None,
+    ) -> ProviderSession:  # fmt: skip
         """Says that what was sent has arrived and was answered with these messages; `session_id` as the provider named it.
 
         The answer is looked for on the path that the context is of, or with `run` on that of another open run. Raises
@@ -307,15 +283,9 @@ class Ledger:
         return await find_run(self.engine, run_id)
 
     def conversations(
-        self,
-        *,
-        after: ConversationInfo | None = None,
-        limit: int | None = None,
-        prefix: str = "",
-        label: str | None = None,
-        title: str | None = None,
-        archived: bool = False,
-    ) -> AsyncIterator[ConversationInfo]:
+        self, *, after: ConversationInfo | None = None, limit: int | None = None, prefix: str = "",
+        label: str | None = None, title: str | None = None, archived: bool = False,
+    ) -> AsyncIterator[ConversationInfo]:  # fmt: skip
         """Conversations, newest activity first; the next page is the one `after` the last of this one.
 
         `prefix` is of the id, `title` a part of the title, `label` one of its labels; with `archived` those, too.

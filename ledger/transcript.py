@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ledger.errors import UnknownMessage
+from ledger.tables import messages
+from ledger.tables.conversations import position
+from ledger.tables.paths import read_path
 from projector import fork_points
 
 if TYPE_CHECKING:
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
 
     from ledger.engine import Engine
     from projector import ForkPoint, Message, Node
+    from stream.sqlite import Sql
 
 
 class Tree(NamedTuple):
@@ -37,35 +41,24 @@ async def read_transcript(
     if branch not in ("active", "all"):
         raise ValueError(f"{branch!r} is no branch: use 'active' or 'all', or name turns by selections")
     await engine.read_up(conversation)
-    end = None
-    if before is not None:
-        end = await engine.tables.message(conversation, before)
-        if end is None:
+
+    async def job(sql: Sql) -> list[Message]:
+        end = None if before is None else await messages.message(sql, conversation, before)
+        if before is not None and end is None:
             raise UnknownMessage(conversation, before)
-    if branch == "all":
-        return await engine.tables.last(conversation, end, -1 if limit is None else limit)
-    return await _path(engine, conversation, selections or {}, end, limit)
+        if branch == "all":
+            return await messages.last(sql, conversation, end, limit)
+        return await read_path(sql, conversation, selections or {}, end, limit)
+
+    return await engine.tables.look(job)
 
 
 async def read_tree(engine: Engine, conversation: str) -> Tree:
     """See `Ledger.tree`."""
     await engine.read_up(conversation)
-    nodes = await engine.tables.nodes(conversation)
-    return Tree(nodes, fork_points(nodes), (await engine.tables.position(conversation)).leaf)
 
+    async def job(sql: Sql) -> Tree:
+        nodes = await messages.nodes(sql, conversation)
+        return Tree(nodes, fork_points(nodes), (await position(sql, conversation)).leaf)
 
-async def _path(
-    engine: Engine, conversation: str, selections: Mapping[str, str], end: Message | None, limit: int | None
-) -> list[Message]:
-    tables = engine.tables
-    position = await tables.position(conversation)
-    if position.orphans:
-        path = await tables.scattered_path(conversation, selections)
-        ids = [message.id for message in path]
-        if end is not None and end.id not in ids:  # of another branch: what is ahead of it
-            return [] if end.parent_id is None else await tables.path(conversation, end.parent_id, limit)
-        path = path if end is None else path[: ids.index(end.id)]
-        return path[max(0, len(path) - limit) :] if limit is not None else path
-    leaf = await tables.leaf(conversation, selections) if selections else position.leaf
-    leaf = leaf if end is None else end.parent_id
-    return [] if leaf is None or limit == 0 else await tables.path(conversation, leaf, limit)
+    return await engine.tables.look(job)

@@ -142,6 +142,16 @@ def test_of_a_failed_run_unfinished_messages_stay_off_the_path_and_are_no_parent
     assert [(message.id, message.status, message.parent_id) for message in settled.off] == [("r.2", "partial", "r.1")]
 
 
+def test_what_is_said_about_messages_of_runs_that_ended_leaves_no_trace_in_a_snapshot_of_the_open_runs() -> None:
+    events = [started("r"), *said("r", "r.1", "x"), finished("r")]
+    events += [new("message.annotated", message_id="r.1", patch={"n": n}) for n in range(2000)]
+    state = fold_all(open_runs, open_runs.initial, number(events))
+    assert len(open_runs.encode(state)) <= 80
+    old = b'{"last_seq":9,"open":{},"ended":[],"messages":[],"amendments":[7,8,9],"anomalies":[]}'
+    assert open_runs.version == 1
+    assert open_runs.encode(open_runs.decode(old)) == old.replace(b'"amendments":[7,8,9],', b"")
+
+
 def test_unknown_fields_stay_with_their_message_as_they_came() -> None:
     data = b'{"message_id": "r.1", "block": 0, "text": "a", "score": 1e400, "big": %d, "odd": "\\ud83d"}' % 2**200
     events = number([started("r"), *said("r", "r.1", "x")[:2]])

@@ -33,8 +33,17 @@ PARTS_OF_ROLES: Final = {
 MADE_OF: Final = {"claude_code": {"anthropic"}}
 """Claude Code's logs hold what Anthropic's interface streamed, and are read by its adapter."""
 DOCUMENTS: Final = re.compile(
-    r"\blaws? \d+\b|\bEVENTS\.md|\bDESIGN\b|\bHOUSE\b|\bseeds? \d{3}\b|\bfacts/|\bthe design('s)?\b"
-    r"|\bCONTEXT(\.md|,? (rules?\b|[A-D]\b)|[,)])"
+    r"\blaws? \d+\b|\bEVENTS\.md|\bDESIGN\b|\bCONTEXT\b(?! #)|\bHOUSE\b|\bseeds? \d{3}\b|\bfacts/|\bthe design('s)?\b"
+)
+SQL: Final = re.compile(
+    r"""\b(?: SELECT\s.*\bFROM | INSERT\s+(?:OR\s+\w+\s+)?INTO | UPDATE\s+\S+\s+SET | DELETE\s+FROM
+    | PRAGMA\s | VACUUM | WITH\s+RECURSIVE)\b""",
+    re.DOTALL | re.VERBOSE,
+)
+DIALECT: Final = re.compile(
+    r"""\?(?!\d) | \bIS\s+(?!NULL|NOT\s+NULL) | \b(?:max|min)\([^()]*, | \b(?:instr|glob|ifnull|json_\w+|total|rowid)\b
+    | \bINSERT\s+OR\b | \bREPLACE\s+INTO\b | LIMIT\s+-1 | \bPRAGMA\b | \bWHERE\s+on_path\s*(?!\s|=|>) """,
+    re.IGNORECASE | re.VERBOSE,
 )
 README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS: Final = re.findall(r"^```python[^\n]*\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
@@ -71,6 +80,50 @@ def test_nothing_below_the_facade_knows_it() -> None:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_imports_no_tests_and_no_benchmarks(package: str) -> None:
     assert not [path for path in sources(package) if imported(path) & {"tests", "benchmarks"}]
+
+
+def strings(path: Path) -> list[str]:
+    """The texts of a module that are no docstrings, the pieces of f-strings joined."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    joined = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    parts = {id(part) for node in joined for part in ast.walk(node) if part is not node}
+    texts = [
+        "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+        for node in joined
+        if id(node) not in told | parts
+    ]
+    return texts + [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told | parts
+    ]
+
+
+def test_sql_of_the_ledger_lies_in_its_room() -> None:
+    outside = [path for path in sources("ledger") if path.parent.name != "tables"]
+    assert not [(path.name, text) for path in outside for text in strings(path) if SQL.search(text)]
+
+
+def test_the_ledger_speaks_the_sql_that_databases_share() -> None:
+    """Whatever else a database could do for it, the tables do."""
+    room = [(path.name, text) for path in sources("ledger") if path.parent.name == "tables" for text in strings(path)]
+    statements = [(name, text) for name, text in room if SQL.search(text)]
+    assert len(statements) > 50
+    assert not [(name, text) for name, text in statements if DIALECT.search(text)]
+
+
+def test_canary_the_rules_of_sql_see_what_they_forbid(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(
+        'def f(x):\n    """SELECT 1 FROM a docstring"""\n    return f"SELECT {x} FROM t WHERE a IS {x} LIMIT ?"\n'
+    )
+    [text] = strings(module)
+    assert SQL.search(text)
+    for bad in ("a IS ?1", "max(a, ?3)", "instr(a, ?1)", "INSERT OR IGNORE INTO t", "a = ?", "json_each(?1)", "LIMIT -1"):
+        assert DIALECT.search(f"SELECT 1 FROM t {bad}")
+    for good in ("a IS NULL", "a IS NOT NULL", "max(seq) + 1", "WHERE a = ?1", "substr(a, 1, 2)"):
+        assert not DIALECT.search(f"SELECT 1 FROM t {good}")
 
 
 @pytest.mark.parametrize("package", PACKAGES)

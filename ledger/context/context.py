@@ -83,8 +83,8 @@ async def make_context(
     if mode not in (None, "full", "delta"):  # said before anything is recorded
         raise ValueError(f"mode must be full or delta, not {mode!r}")
     delta.check_time("now", now)
-    life = (await engine.store.bounds(conversation)).origin
-    source = replace(await read_source(engine, conversation, run, selections, turn), used=used)
+    found, life = await read_source(engine, conversation, run, selections, turn)
+    source = replace(found, used=used)
     view = await make_view(source, pipeline)
     if view.records:
         records = view.records
@@ -116,7 +116,7 @@ async def expand(
     found = find_message(request, context.view.messages, view_id=view.view_id, current_view_id=view.view_id)
     if isinstance(found, Refusal):
         return found
-    source = await read_source(engine, context.conversation, context.run_id, context.selections, view.source.turn)
+    source, _ = await read_source(engine, context.conversation, context.run_id, context.selections, view.source.turn)
     newer = view.choices.record(source.choices) if view.choices is not None else None
     applied = view.applied or Applied(view.messages, {}, view.source.turn)
     if newer is not None and newer.is_whole(found, view.source.turn):

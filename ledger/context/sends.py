@@ -78,8 +78,8 @@ async def _read_source_behind(engine: Engine, context: Context, run: Run | str |
     """The path of a context as it is now; where its run has ended meanwhile, that of the conversation."""
     if run is None and context.run_id is not None:
         with suppress(UnknownRun):
-            return await read_source(engine, context.conversation, context.run_id, context.selections)
-    return await read_source(engine, context.conversation, run, context.selections)
+            return (await read_source(engine, context.conversation, context.run_id, context.selections)).source
+    return (await read_source(engine, context.conversation, run, context.selections)).source
 
 
 def _is_of(session: ProviderSession, context: Context) -> bool:

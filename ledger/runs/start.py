@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from ledger.errors import LedgerDiverged, LedgerError, RunExists, RunOpen, UnknownMessage
 from ledger.runs.outbox import Outbox
 from ledger.runs.run import Run
+from ledger.tables import messages, runs
 from ledger.tables.media import put_media
 from projector import events as ev
 from projector.events import validate
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ledger.catchup import Caught
     from ledger.engine import Engine
     from projector.formats.shared.media_refs import Attachment
+    from stream.sqlite import Sql
 
 
 class Parent(Enum):
@@ -128,8 +130,8 @@ async def _append_start(engine: Engine, conversation: str, start: ev.RunStarted,
     first = Producer(start.run_id, 0, 0)
     while True:
         caught = await engine.catch_up(conversation)
-        await _require_unused(engine, conversation, start.run_id, caught)
-        started = ev.to_event(replace(start, parent_message_id=await _find_parent(engine, conversation, parent, caught)))
+        behind = await _find_parent(engine, conversation, start.run_id, parent, caught)
+        started = ev.to_event(replace(start, parent_message_id=behind))
         validate([started])
         try:
             result = await engine.store.append(conversation, [started], expected_seq=caught.state.last_seq, producer=first)
@@ -151,18 +153,26 @@ async def _abandon(beginning: asyncio.Task[Run]) -> None:
         await run.finish("cancelled")
 
 
-async def _find_parent(engine: Engine, conversation: str, parent: str | Parent | None, caught: Caught) -> str | None:
+async def _find_parent(
+    engine: Engine, conversation: str, run_id: str, parent: str | Parent | None, caught: Caught
+) -> str | None:
+    """The parent's id, for a run whose id nobody has used."""
+    if run_id in caught.state.open:
+        raise RunExists(conversation, run_id)
+
+    async def job(sql: Sql) -> tuple[bool, bool]:
+        is_used = await runs.run(sql, conversation, run_id) is not None
+        is_there = not isinstance(parent, str) or await messages.message(sql, conversation, parent, on_path=True) is not None
+        return is_used, is_there
+
+    is_used, is_there = await engine.tables.look(job)
+    if is_used:
+        raise RunExists(conversation, run_id)
     if isinstance(parent, Parent):
         for run in caught.state.open.values():
             if run.parent_message_id == caught.leaf:
                 raise RunOpen(conversation, run.run_id)
         return caught.leaf
-    if parent is not None and await engine.tables.message(conversation, parent, on_path=True) is None:
-        raise UnknownMessage(conversation, parent)
+    if not is_there:
+        raise UnknownMessage(conversation, str(parent))
     return parent
-
-
-async def _require_unused(engine: Engine, conversation: str, run_id: str, caught: Caught) -> None:
-    is_used = run_id in caught.state.open or await engine.tables.run(conversation, run_id)
-    if is_used or await engine.store.producer(conversation, run_id):
-        raise RunExists(conversation, run_id)

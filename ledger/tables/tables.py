@@ -6,15 +6,14 @@ import zlib
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ledger.errors import LedgerDamaged
-from ledger.tables import branches, calls, choices, conversations, messages, runs, uses
+from ledger.tables import calls, choices, conversations, messages, runs, uses
 from ledger.tables.commit import apply
-from ledger.tables.texts import EVERY, PAGE_ROWS, is_text
-from projector.tree import resolve
+from ledger.tables.texts import EVERY, PAGE_ROWS
 from stream import StoreUnusable
 from stream.sqlite import Database, read_scripts
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
     from ledger.records import ConversationInfo, RunInfo
     from ledger.tables.conversations import Page, Position
@@ -57,23 +56,27 @@ class LedgerTables:
 
         return await self.database.transact(checked)
 
+    async def look(self, job: Callable[[Sql], Awaitable[T]]) -> T:
+        """Runs `job(sql)`, which only reads: all of it at one moment, in one trip."""
+        return await self.database.look(job)
+
     async def advance(
         self, conversation: str, before: Position, *, projected_seq: int, replay_from: int, effects: Sequence[Effect]
-    ) -> bool:
-        """Takes in what a page of the log brings and moves on to `projected_seq`, as a whole.
+    ) -> Position | None:
+        """Takes in what a page of the log brings and moves on to `projected_seq`, as a whole; returns where it is then.
 
-        False, and nothing changed, if the ledger is no longer at `before`: another process was faster.
+        None, and nothing changed, if the ledger is no longer at `before`: another process was faster.
         """
 
-        async def job(sql: Sql) -> bool:
+        async def job(sql: Sql) -> Position | None:
             moved = await conversations.move_on(sql, conversation, before, projected_seq, replay_from)
             if moved is None:
-                return False
+                return None
             key, calls_from = moved
             await apply(sql, key, conversation, effects)
             if calls_from:  # of an older version: a step at a time, while it is in use
                 await calls.fill_calls(sql, key)
-            return True
+            return await conversations.position(sql, conversation)
 
         return await self.transact(job)
 
@@ -89,24 +92,9 @@ class LedgerTables:
         """The messages from the root, or the last `limit` of them, down to `leaf`."""
         return await messages.path(self.database.read, conversation, leaf, limit)
 
-    async def leaf(self, conversation: str, selections: Mapping[str, str]) -> str | None:
-        """The leaf of the path with other turns at forks, `{parent: child}`; '' is the root."""
-        if len(selections) > branches.MAX_SELECTIONS:
-            path = resolve(await self.nodes(conversation), selections)
-            return path[-1] if path else None
-        key = await conversations.key_of(self.database.read, conversation)
-        known = {parent: child for parent, child in selections.items() if is_text(parent) and is_text(child)}
-        return None if key is None else await branches.descend(self.database.read, key, None, known)
-
     async def nodes(self, conversation: str) -> list[Node]:
         """All messages on any path, as nodes of the tree, in the order of the log."""
         return await messages.nodes(self.database.read, conversation)
-
-    async def scattered_path(self, conversation: str, selections: Mapping[str, str]) -> list[Message]:
-        """The path of a tree that has lost some of its roots: what hangs on them comes last."""
-        ids = resolve(await self.nodes(conversation), selections)
-        found = {message.id: message async for message in self.all(conversation) if message.id in set(ids)}
-        return [found[message_id] for message_id in ids]
 
     async def all(self, conversation: str) -> AsyncIterator[Message]:
         """Every message that was committed or kept of a failed run, in the order of the log."""
@@ -128,10 +116,10 @@ class LedgerTables:
         """The run of a message."""
         return await messages.owner(self.database.read, conversation, message_id)
 
-    async def calling(self, conversation: str, tool_call_id: str) -> Message | None:
-        """The newest message that makes a tool call."""
+    async def calling(self, conversation: str, tool_call_id: str, *, before: int = EVERY) -> Message | None:
+        """The newest message that makes a tool call, ahead of a seq."""
         key = await conversations.key_of(self.database.read, conversation)
-        return None if key is None else await calls.find_calling(self.database.read, key, tool_call_id)
+        return None if key is None else await calls.find_calling(self.database.read, key, tool_call_id, before)
 
     async def lacks_calls(self, conversation: str) -> bool:
         """Whether the table of tool calls says something else than the messages do, as far as it is filled."""

@@ -6,16 +6,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ledger.errors import UnknownConversation
 from ledger.pins import pins_of
+from ledger.tables.conversations import position
 from ledger.tables.holds import held
 from projector import compact as compact_stream
 from projector import load, open_runs
 from projector.compaction import keep
+from projector.loading import Loaded
 from stream import SnapshotUnreadable
 from stream.limits import check_id
 
 if TYPE_CHECKING:
     from ledger.engine import Engine
     from projector import Compaction, Projector, State
+    from stream.sqlite import Sql
 
 S = TypeVar("S")
 
@@ -23,18 +26,25 @@ S = TypeVar("S")
 async def compact(engine: Engine, conversation: str, *, replay_window: int, dry_run: bool) -> Compaction:
     """See `Ledger.compact`."""
     store = engine.store
-    state = (await engine.require(conversation)).state
+    caught = await engine.require(conversation)
+    state = caught.state
+
+    async def job(sql: Sql) -> tuple[int, dict[str, int]]:
+        return (await position(sql, conversation)).projected_seq, await held(sql, conversation)
+
+    projected_seq, holds = await engine.tables.look(job)
     pins = pins_of(
-        (await store.bounds(conversation)).head,
-        projected_seq=(await engine.tables.position(conversation)).projected_seq,
+        state.last_seq,
+        projected_seq=projected_seq,
         open_runs={run.run_id: run.seq for run in state.open.values()},
         replay_window=replay_window,
-        holds=await held(engine.tables, conversation),
+        holds=holds,
     )
-    if not dry_run:
+    known = {open_runs.name: Loaded(state, state.last_seq)} if caught.exact else {}
+    if not known and not dry_run:
         await _mend_base(engine, conversation, state)
     projectors = [open_runs, *engine.projectors]
-    return await compact_stream(projectors, store, store.snapshots, conversation, pins=pins, dry_run=dry_run)
+    return await compact_stream(projectors, store, store.snapshots, conversation, pins=pins, known=known, dry_run=dry_run)
 
 
 async def project(engine: Engine, projector: Projector[S], conversation: str) -> S:

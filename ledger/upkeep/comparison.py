@@ -83,7 +83,7 @@ class _Comparison:
         elif is_held and isinstance(effect, UsageAdded):
             await self._see_usage(effect.body)
         elif is_held and isinstance(effect, MessageAmended):
-            await self._see_amendment(effect.body)
+            await self._see_amendment(effect)
         return after
 
     async def differences(self) -> list[Difference]:
@@ -154,8 +154,9 @@ class _Comparison:
             known = self._usage.get(body.run_id, row.usage)
             self._usage[body.run_id] = known | {body.request_id: read_usage(body)}
 
-    async def _see_amendment(self, body: Amendment) -> None:
-        message = await self._amended(body)
+    async def _see_amendment(self, amended: MessageAmended) -> None:
+        body = amended.body
+        message = await self._amended(body, amended.seq)
         if message is None or message.seq <= self._start:  # its run ended before what is looked at here
             return
         try:
@@ -163,12 +164,12 @@ class _Comparison:
         except Refused:
             return
 
-    async def _amended(self, body: Amendment) -> Message | None:
+    async def _amended(self, body: Amendment, seq: int) -> Message | None:
         if isinstance(body, ev.ToolApproval):
-            for message in self._expected.values():
-                if asks_for(message, body.tool_call_id):
-                    return message
-            return await self._tables.calling(self._conversation, body.tool_call_id)
+            calling = [message for message in self._expected.values() if asks_for(message, body.tool_call_id)]
+            row = await self._tables.calling(self._conversation, body.tool_call_id, before=seq)
+            calling += [] if row is None or row.id in self._expected else [row]
+            return max((one for one in calling if one.seq < seq), key=lambda one: one.seq, default=None)
         message_id: str = body.message_id
         return self._expected.get(message_id) or await self._row(message_id)
 

@@ -108,13 +108,13 @@ class SqliteStore:
     async def bounds(self, stream_id: str) -> Bounds:
         """See `EventStore.bounds`."""
         check_id("stream id", stream_id)
-        return await self.database.look(lambda sql: read_bounds(sql, stream_id))
+        return await read_bounds(self.database.read, stream_id)
 
     async def producer(self, stream_id: str, producer_id: str) -> Producer | None:
         """See `EventStore.producer`."""
         check_id("stream id", stream_id)
         check_id("producer id", producer_id)
-        watermark = await self.database.look(lambda sql: read_watermark(sql, stream_id, producer_id))
+        watermark = await read_watermark(self.database.read, stream_id, producer_id)
         return None if watermark is None else Producer(producer_id, watermark.epoch, watermark.seq)
 
     async def wait(self, stream_id: str, *, after: int) -> None:

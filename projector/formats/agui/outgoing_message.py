@@ -91,8 +91,9 @@ class OutgoingMessage:
         return [*rest, *given, *encrypted("tool-call", block.ref, call), end | told]
 
     def end_call(self, tool_call_id: str) -> Wire:
-        """A call has its result: nothing comes to it any more."""
-        found = [number for number, block in self._open.items() if block.kind == "tool_call" and block.ref == tool_call_id]
+        """A call has its result: nothing comes to it any more, unless nobody has said its arguments yet."""
+        calls = [(number, block) for number, block in self._open.items() if block.kind == "tool_call" and block.has_text]
+        found = [number for number, block in calls if block.ref == tool_call_id]
         return [event for number in found for event in self._end(number)]
 
     def take_back(self) -> Wire:
