@@ -32,7 +32,6 @@ PARTS_OF_ROLES: Final = {
 """What a format truly has beside the roles that all share."""
 MADE_OF: Final = {"claude_code": {"anthropic"}}
 """Claude Code's logs hold what Anthropic's interface streamed, and are read by its adapter."""
-WITHOUT_CIRCLES: Final = PACKAGES
 DOCUMENTS: Final = re.compile(
     r"\blaws? \d+\b|\bEVENTS\.md|\bDESIGN\b|\bCONTEXT\b(?! #)|\bHOUSE\b|\bseeds? \d{3}\b|\bfacts/|\bthe design('s)?\b"
 )
@@ -217,7 +216,7 @@ def circle_of(start: str, graph: dict[str, set[str]]) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("package", WITHOUT_CIRCLES)
+@pytest.mark.parametrize("package", PACKAGES)
 def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
     known = modules(package)
     graph = {name: imports_of(path, known) - {name} for name, path in known.items()}
