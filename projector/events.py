@@ -6,7 +6,7 @@ A body is one JSON object. `Raw` fields are of free form and stay the JSON text 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 import msgspec
 from msgspec import Raw
