@@ -334,9 +334,7 @@ _LIMITS: Final = {
     for body, fields in ((body, body.__struct_fields__) for body in BODIES.values())
 }
 """The ids in each body, and how long each may be."""
-_OBJECTS: Final = {
-    body: [name for name in ("patch", "metadata") if name in body.__struct_fields__] for body in BODIES.values()
-}
+_OBJECTS: Final = {body: [name for name in ("patch", "metadata") if name in body.__struct_fields__] for body in BODIES.values()}
 
 
 def to_event(body: Body) -> NewEvent:
