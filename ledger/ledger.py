@@ -150,9 +150,9 @@ class Ledger(Contexts):
         self,
         path: str | PathLike[str],
         *,
-        format: str = AUTO,  # noqa: A002 - the word users know from the command line
+        format: str = AUTO,
         into: str | None = None,
-        progress: Progress = untold,
+        progress: Progress = untold,  # noqa: A002
     ) -> ImportReport:
         """Takes in a file of another program or provider, or what `tailfold export` wrote; twice adds nothing.
 
