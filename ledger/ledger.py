@@ -34,7 +34,14 @@ from projector.context.retention import POLICY
 from projector.events import validate
 from projector.formats import STREAMS
 from projector.json_text import dump, encode, join_fields, raw
-from stream import CorruptEvent, NewEvent, Producer, ProducerFenced, ProducerGap, SnapshotUnreadable
+from stream import (
+    CorruptEvent,
+    NewEvent,
+    Producer,
+    ProducerFenced,
+    ProducerGap,
+    SnapshotUnreadable,
+)
 from stream.limits import MAX_RUN_ID_BYTES, check_id, check_position
 from stream.sqlite.statistics import store_statistics
 from stream.tasks import finish_anyway
@@ -150,16 +157,22 @@ class Ledger(Contexts):
         self,
         path: str | PathLike[str],
         *,
-        format: str = AUTO,
+        format: str = AUTO,  # noqa: A002 - the word users know from the command line
         into: str | None = None,
-        progress: Progress = untold,  # noqa: A002
+        progress: Progress = untold,
     ) -> ImportReport:
-        """Takes in a file of another program or provider, or what `tailfold export` wrote; twice adds nothing.
+        """Takes in a file, gzipped or not, of another program or provider, or what `tailfold export` wrote; twice adds nothing.
 
-        All of it is looked through before anything is stored; of a folder each file is taken in or refused. `format` is as
-        in `tailfold import --format`. A conversation is called as in an export of ours, else as its file, or `into`, which
-        is for a file of one. The report tells what was added, what was there, and every loss. Raises `FileError` with the
-        place and the way out, `ImportDiffers`, `ValueError` for a format that is none, and for `into` with a folder.
+        All of it is looked through before anything is stored. Of a folder each file below it is taken in or refused, and
+        one that is refused does not stop the others. `format` is told by the file itself, or one of those that
+        `tailfold import --format` takes. A conversation has the id that it had in an export of ours, else the name of the
+        file, and behind it of the conversation where the file holds several; with `into`, which is for a file of one,
+        that. `progress` hears what is done. The report says of each conversation what was added, what was there, and what
+        has no place here.
+
+        Raises `FileError` with the place and the way out for a file that can't be read, is of no such format, or holds what
+        can't be stored, `ImportDiffers` where the conversation holds something else in its place, `ValueError` for a
+        format that is none, and for `into` with a folder, `InvalidId`.
         """
         return await import_file(self, Path(path), format=format, into=into, progress=progress)
 
