@@ -1,7 +1,7 @@
-"""The vocabulary: what the body of each event holds (EVENTS.md). Names on disk are for ever.
+"""The vocabulary: what the body of each event holds. Names on disk are for ever.
 
 A body is one JSON object. `Raw` fields are of free form and stay the JSON text they were. Unknown fields are legal;
-`unknown_fields` finds them. The remaining types of EVENTS.md come with their first user.
+`unknown_fields` finds them. A type that nothing uses yet comes with its first user.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class MediaAdded(Body, frozen=True):
 
 
 class ContextCompacted(Body, frozen=True):
-    """A summary that stands for messages in what the model sees, from `turn` on; it changes nothing else (CONTEXT)."""
+    """A summary that stands for messages in what the model sees, from `turn` on; it changes nothing else."""
 
     TYPE: ClassVar = "context.compacted"
     turn: int
@@ -108,7 +108,7 @@ class ContextExpanded(Body, frozen=True):
 
 
 class ProviderSessionChanged(Body, frozen=True):
-    """What a provider that keeps histories itself holds of this one (CONTEXT C); the newest of each provider counts."""
+    """What a provider that keeps histories itself holds of this one; the newest of each provider counts."""
 
     TYPE: ClassVar = "provider.session"
     provider: str

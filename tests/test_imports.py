@@ -51,7 +51,7 @@ async def imported(ledger: Ledger, path: Path, content: bytes | None = None, for
     with ExitStack() as stack:
         found = read_file(stack, stack.enter_context(open_lines(path)), path, format_name)
         names = name_of(base_of(path), found)
-        return [await import_history(ledger, name, one) for name, one in zip(names, found, strict=True)]
+        return [await import_history(ledger.engine, name, one) for name, one in zip(names, found, strict=True)]
 
 
 async def told(ledger: Ledger, conversation: str, branch: Any = "active") -> list[Any]:

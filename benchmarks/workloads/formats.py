@@ -83,7 +83,7 @@ async def _import(ledger: Ledger, path: Path, lines: int, numbers: itertools.cou
     began = time.perf_counter()
     with ExitStack() as stack:
         [recorded] = read_file(stack, stack.enter_context(open_lines(path)), path)
-        await import_history(ledger, f"formats-{next(numbers)}", recorded)
+        await import_history(ledger.engine, f"formats-{next(numbers)}", recorded)
     return lines / (time.perf_counter() - began)
 
 

@@ -62,7 +62,7 @@ def import_(
                     reports.append(await ledger.import_file(path, format=format_name, progress=progress))
                 else:
                     with _named(path):
-                        reports.append(ImportReport(tuple(await import_source(ledger, sources[path], into, progress))))
+                        reports.append(ImportReport(tuple(await import_source(ledger.engine, sources[path], into, progress))))
             done = [one for report in reports for one in report.conversations]
             refused = [_why(one) for report in reports for one in report.refused]
             _tell(done, refused, as_json=as_json, is_short=any(path.is_dir() for path in files))

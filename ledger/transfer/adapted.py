@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from projector.formats import StreamEnd
-    from projector.formats.recordings.framing import Payload
+    from projector.formats.shared.frames import Payload
 
 _IN_MEMORY_BYTES: Final = 1024 * 1024
 _STAND_IN_BYTES: Final = 12

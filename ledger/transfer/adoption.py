@@ -15,9 +15,9 @@ from stream import Event, NewEvent
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from ledger.engine import Engine
     from ledger.transfer.jsonl import Section
     from ledger.transfer.progress import Progress
-    from ledger.transfer.receiver import Receiver
 
 _PAGE_EVENTS: Final = 1000
 _PAGE_BYTES: Final = 8 * 1024 * 1024
@@ -45,7 +45,7 @@ class Place:
         self._target = target
         self._after = after
 
-    async def take_in(self, ledger: Receiver, progress: Progress) -> ImportedLog:
+    async def take_in(self, ledger: Engine, progress: Progress) -> ImportedLog:
         """Adds what is new."""
         section, target, header = self._section, self._target, self._section.header
         new_from = header.floor if self._after is None else max(self._after, header.floor)
@@ -66,7 +66,7 @@ class Place:
         return ImportedLog(str(section.path), target, added, skipped, section.media, head)
 
 
-async def place_of(ledger: Receiver, section: Section, target: str) -> Place:
+async def place_of(ledger: Engine, section: Section, target: str) -> Place:
     """Holds what the log has against the file. Raises `FileError` where the two are no part of each other."""
     header, line = section.header, section.line.number
     bounds = await ledger.store.bounds(target)
@@ -99,7 +99,7 @@ async def place_of(ledger: Receiver, section: Section, target: str) -> Place:
     return Place(section, target, bounds.head)
 
 
-async def _append(ledger: Receiver, section: Section, target: str, after: int, advance: Callable[[int], object]) -> None:
+async def _append(ledger: Engine, section: Section, target: str, after: int, advance: Callable[[int], object]) -> None:
     """Adds what lies behind `after`, in pages, each only where the one before has ended."""
     page: list[NewEvent] = []
     size_bytes = 0

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from ledger.errors import UnknownConversation
 from ledger.tables.media import get_media
+from ledger.transcript import read_tree
 from projector import events as ev
 from projector.formats.format import FormatError
 from projector.formats.shared.fields import Fields, lines_of
@@ -30,8 +31,8 @@ from projector.run_draft import Usage
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
+    from ledger.engine import Engine
     from ledger.records import RunInfo
-    from ledger.tables.tables import LedgerTables
 
 VERSION: Final = 1
 HEADER: Final = "tailfold_messages"
@@ -58,14 +59,14 @@ class Kept(NamedTuple):
     leaf: str | None
 
 
-async def write_lines(
-    tables: LedgerTables, conversation: str, leaf: str | None, losses: list[Loss] | None = None
-) -> AsyncIterator[str]:
-    """The lines of a conversation as the ledger holds it; `leaf` is its active one. The same gives the same lines.
+async def write_lines(ledger: Engine, conversation: str, losses: list[Loss] | None = None) -> AsyncIterator[str]:
+    """The lines of a conversation. The same conversation gives the same lines.
 
     What they have no place for is told in `losses`: runs that are open, and fields of events that this version does not
     know. Raises `UnknownConversation`.
     """
+    tables = ledger.tables
+    leaf = (await read_tree(ledger, conversation)).leaf
     info = await tables.conversation(conversation)
     if info is None:
         raise UnknownConversation(conversation)

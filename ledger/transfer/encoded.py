@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from msgspec.structs import replace
-
 from projector import events as ev
+from projector.deltas import JoinedDeltas
 from projector.events import to_event
 from projector.formats.shared.media_refs import Detacher
 
@@ -33,30 +32,22 @@ class Encoder:
     def __init__(self) -> None:
         self._detacher = Detacher()
         self._media: set[str] = set()
-        self._head: ev.BlockDelta | None = None
-        self._pieces: list[str] = []
-        self._size = 0
+        self._deltas: JoinedDeltas | None = None
 
     def put(self, body: ev.Body) -> list[Encoded]:
         """The events that are whole now."""
         if not isinstance(body, ev.BlockDelta) or not isinstance(body.text, str):  # an adapter hands on what it was given
-            return self._encode(body) if self._head is None else self.end() + self._encode(body)
-        head = self._head
-        if head is not None and self._size < _JOINED and _is_of(body, head):
-            self._pieces.append(body.text)
-            self._size += len(body.text)
+            return self._encode(body) if self._deltas is None else self.end() + self._encode(body)
+        if self._deltas is not None and self._deltas.size < _JOINED and self._deltas.take(body):
             return []
         made = self.end()
-        self._head, self._pieces, self._size = body, [body.text], len(body.text)
+        self._deltas = JoinedDeltas(body)
         return made
 
     def end(self) -> list[Encoded]:
         """What was held back."""
-        head = self._head
-        if head is None:
-            return []
-        self._head = None
-        return self._encode(head if len(self._pieces) == 1 else replace(head, text="".join(self._pieces)))
+        deltas, self._deltas = self._deltas, None
+        return [] if deltas is None else self._encode(deltas.body())
 
     def _encode(self, body: ev.Body) -> list[Encoded]:
         lean, attachments = self._detacher.detach(body)
@@ -79,7 +70,3 @@ def encode_bodies(bodies: Iterable[ev.Body]) -> Iterator[Encoded]:
         if made := encoder.put(body):
             yield from made
     yield from encoder.end()
-
-
-def _is_of(delta: ev.BlockDelta, head: ev.BlockDelta) -> bool:
-    return delta.block == head.block and delta.message_id == head.message_id and delta.field == head.field

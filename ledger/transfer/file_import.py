@@ -25,8 +25,8 @@ from stream.limits import check_id
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from ledger.engine import Engine
     from ledger.transfer.progress import Progress
-    from ledger.transfer.receiver import Receiver
     from ledger.transfer.recorded import Recorded
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class Source(NamedTuple):
 
 
 async def import_file(
-    ledger: Receiver,
+    ledger: Engine,
     path: Path,
     *,
     format: str = AUTO,  # noqa: A002 - the word users know from the command line
@@ -99,7 +99,7 @@ async def import_file(
 
 
 async def import_source(
-    ledger: Receiver, source: Source, into: str | None = None, progress: Progress = untold
+    ledger: Engine, source: Source, into: str | None = None, progress: Progress = untold
 ) -> list[ImportedHistory | ImportedLog]:
     """Stores the conversations of a file; under the id `into`, if one is given."""
     places = [await place_of(ledger, section, into or section.header.conversation) for section in source.sections]
@@ -143,7 +143,7 @@ def check_format(name: str) -> None:
         raise ValueError(f"{name!r} is no format: use one of {', '.join(IMPORTS)}")
 
 
-async def _import_folder(ledger: Receiver, folder: Path, format_name: str, progress: Progress) -> ImportReport:
+async def _import_folder(ledger: Engine, folder: Path, format_name: str, progress: Progress) -> ImportReport:
     """Every file below a folder, in the order of their names; one that can't be taken in does not stop the others."""
     paths = await anyio.to_thread.run_sync(_files_below, folder, Path(ledger.tables.database.path))
     done: list[ImportedHistory | ImportedLog] = []
@@ -165,7 +165,7 @@ async def _import_folder(ledger: Receiver, folder: Path, format_name: str, progr
 
 
 async def _open_and_import(
-    ledger: Receiver, path: Path, base: str, format_name: str, into: str | None, progress: Progress
+    ledger: Engine, path: Path, base: str, format_name: str, into: str | None, progress: Progress
 ) -> list[ImportedHistory | ImportedLog]:
     with ExitStack() as stack:  # in a thread, so that the loop serves others while a large file is looked through
         source = await anyio.to_thread.run_sync(partial(open_source, stack, path, base, format_name, into))

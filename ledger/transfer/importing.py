@@ -26,11 +26,11 @@ from stream.limits import check_id
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from ledger.engine import Engine
     from ledger.records import RunInfo
     from ledger.transfer.adapted import Stream
     from ledger.transfer.archive import Kept
     from ledger.transfer.encoded import Encoded
-    from ledger.transfer.receiver import Receiver
     from ledger.transfer.recorded import Recorded
     from projector import Message
     from projector.formats.shared.history import History, HistoryMessage
@@ -49,7 +49,7 @@ class ImportResult(NamedTuple):
 
 
 async def import_history(
-    ledger: Receiver, conversation: str, recorded: Recorded, advance: Callable[[int], object] = lambda _: None
+    ledger: Engine, conversation: str, recorded: Recorded, advance: Callable[[int], object] = lambda _: None
 ) -> ImportResult:
     """Records what a file holds of a conversation; `advance` hears how many events were stored.
 
@@ -75,7 +75,7 @@ class _Overtaken(Exception):
 
 
 class _Intake:
-    def __init__(self, ledger: Receiver, conversation: str, advance: Callable[[int], object]) -> None:
+    def __init__(self, ledger: Engine, conversation: str, advance: Callable[[int], object]) -> None:
         self._ledger = ledger
         self._conversation = conversation
         self._advance = advance

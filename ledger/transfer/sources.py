@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import IO
 
-    from projector.formats.recordings.framing import Payload
+    from projector.formats.shared.frames import Payload
     from projector.formats.shared.history import History
     from projector.json_text import JsonText
 
