@@ -9,19 +9,23 @@ import structlog
 
 from ledger.erasure import finish_erasure, is_pending
 from ledger.errors import LedgerBehind
-from ledger.projection import Ended, project
+from ledger.moment import look
 from projector import State, open_runs
 from projector.compaction import keep
 from projector.deltas import join_events
+from projector.effects import RunClosed
+from projector.folds import project
 from projector.loading import restore
 from stream import SnapshotUnreadable, Truncated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ledger.projection import Effect
-    from ledger.tables.tables import LedgerTables, Position
-    from stream import Event, EventStore
+    from ledger.moment import Moment
+    from ledger.tables.conversations import Position
+    from ledger.tables.tables import LedgerTables
+    from projector.effects import Effect
+    from stream import Bounds, Event, EventStore
 
 _LOG: Final = structlog.get_logger("tailfold.ledger")
 _PAGE_EVENTS: Final = 1000
@@ -30,10 +34,15 @@ _KNOWN: Final = 256
 
 
 class Caught(NamedTuple):
-    """Where the ledger and the open runs of a conversation stand, after all events up to `state.last_seq`."""
+    """Where the ledger and the open runs of a conversation stand, after all events up to `state.last_seq`.
+
+    `bounds` are those of its log when that was looked at; `exact` if `state` is the fold of the whole log.
+    """
 
     state: State
     leaf: str | None
+    bounds: Bounds
+    exact: bool
 
 
 class CatchUp:
@@ -58,55 +67,56 @@ class CatchUp:
 
     async def _run(self, conversation: str) -> Caught:
         while True:
-            position = await self._tables.position(conversation)
+            position, bounds, known, events = await self._look(conversation)
             if is_pending(position.erased):  # begun by a process that is gone
                 await finish_erasure(self._store, self._tables, conversation)
                 continue
-            known = await self._known_state(conversation, position)
-            while events := await self._store.read(conversation, after=known.state.last_seq, limit=_PAGE_EVENTS):
+            while events:
                 state, effects = _project_all(known.state, events, after=position.projected_seq)
                 if state.last_seq > position.projected_seq:
-                    if not await self._advance(conversation, position, state, effects):
+                    moved = await self._advance(conversation, position, state, effects)
+                    if moved is None:
                         break  # another process was faster: look again
-                    position = await self._tables.position(conversation)
+                    position = moved
                 known = await self._keep(conversation, known._replace(state=state))
+                is_all = state.last_seq >= bounds.head
+                events = [] if is_all else await self._store.read(conversation, after=state.last_seq, limit=_PAGE_EVENTS)
             else:
-                return Caught(known.state, position.leaf)
+                return Caught(known.state, position.leaf, bounds, known.exact)
 
-    async def _advance(self, conversation: str, position: Position, state: State, effects: list[Effect]) -> bool:
+    async def _advance(self, conversation: str, position: Position, state: State, effects: list[Effect]) -> Position | None:
         replay_from = min((run.seq - 1 for run in state.open.values()), default=state.last_seq)
-        taken = await self._tables.advance(
+        moved = await self._tables.advance(
             conversation,
             position,
             projected_seq=state.last_seq,
             replay_from=max(replay_from, position.replay_from),
             effects=effects,
         )
-        for effect in effects if taken else ():
-            if isinstance(effect, Ended):
+        for effect in effects if moved is not None else ():
+            if isinstance(effect, RunClosed):
                 _LOG.info("run.committed", conversation=conversation, run_id=effect.run.run_id, status=effect.end.status)
-        return taken
+        return moved
 
-    async def _known_state(self, conversation: str, position: Position) -> _Known:
-        known = self._known.get(conversation)
-        if known is not None and known.rewound == position.rewound and known.state.last_seq <= position.projected_seq:
-            if not known.state.open:
-                return known
-            origin = (await self._store.bounds(conversation)).origin
-            if all(run.seq > origin for run in known.state.open.values()):  # or the stream was deleted under them
-                return known
-        bounds = await self._store.bounds(conversation)
-        snapshot = await self._store.snapshots.load(conversation, open_runs.name)
-        if snapshot is not None and max(bounds.floor, bounds.origin + 1) <= snapshot.last_seq <= position.projected_seq:
-            try:
-                return _Known(restore(open_runs, snapshot), snapshot.last_seq, exact=True, rewound=position.rewound)
-            except SnapshotUnreadable as error:
-                _LOG.warning("ledger.snapshot_passed_over", conversation=conversation, why=error.why)
-        # Runs that end behind this point began behind it too, so nothing before it matters to the ledger.
-        start = max(position.replay_from, bounds.origin)
-        if start < bounds.floor:
-            raise LedgerBehind(conversation, start, bounds.floor)
-        return _Known(State(last_seq=start), start, exact=start == bounds.origin, rewound=position.rewound)
+    async def _look(self, conversation: str) -> _Seen:
+        """The ledger's position, the state to go on from, and the first page of what came behind that."""
+        remembered = self._known.get(conversation)
+
+        async def job(moment: Moment) -> tuple[_Seen, str | None]:
+            position, bounds = await moment.position(), await moment.bounds()
+            if is_pending(position.erased):
+                return _Seen(position, bounds, _Known(State(), 0, exact=False, rewound=0), []), None
+            why = None
+            if remembered is not None and _goes_on(remembered, position, bounds):
+                known = remembered
+            else:
+                known, why = await _find_base(moment, conversation, position, bounds)
+            return _Seen(position, bounds, known, await moment.events(known.state.last_seq, _PAGE_EVENTS)), why
+
+        seen, why = await look(self._store, self._tables, conversation, job)
+        if why is not None:
+            _LOG.warning("ledger.snapshot_passed_over", conversation=conversation, why=why)
+        return seen
 
     async def _keep(self, conversation: str, known: _Known) -> _Known:
         """Remembers the state here, and now and then in a snapshot, never ahead of the ledger's position."""
@@ -133,6 +143,35 @@ def _project_all(state: State, events: Sequence[Event], *, after: int) -> tuple[
         if effect is not None and event.seq > after:
             effects.append(effect)
     return state, effects
+
+
+def _goes_on(known: _Known, position: Position, bounds: Bounds) -> bool:
+    """Whether what is remembered is still the state of this log, which may have been put back or deleted."""
+    is_ours = known.rewound == position.rewound and known.state.last_seq <= position.projected_seq
+    return is_ours and all(run.seq > bounds.origin for run in known.state.open.values())
+
+
+async def _find_base(moment: Moment, conversation: str, position: Position, bounds: Bounds) -> tuple[_Known, str | None]:
+    """The newest snapshot, or where nothing of what is open began before; and why a snapshot was passed over."""
+    why = None
+    snapshot = await moment.snapshot(open_runs.name)
+    if snapshot is not None and max(bounds.floor, bounds.origin + 1) <= snapshot.last_seq <= position.projected_seq:
+        try:
+            return _Known(restore(open_runs, snapshot), snapshot.last_seq, exact=True, rewound=position.rewound), None
+        except SnapshotUnreadable as error:
+            why = error.why
+    # Runs that end behind this point began behind it too, so nothing before it matters to the ledger.
+    start = max(position.replay_from, bounds.origin)
+    if start < bounds.floor:
+        raise LedgerBehind(conversation, start, bounds.floor)
+    return _Known(State(last_seq=start), start, exact=start == bounds.origin, rewound=position.rewound), why
+
+
+class _Seen(NamedTuple):
+    position: Position
+    bounds: Bounds
+    known: _Known
+    events: list[Event]
 
 
 class _Known(NamedTuple):

@@ -1,4 +1,4 @@
-"""Compaction: what may leave the log, once its state is kept elsewhere (seed 004, *Compaction Flow*; DESIGN, law 6)."""
+"""Compaction: what may leave the log, once its state is kept elsewhere."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import structlog
 
-from projector.loading import load, restore
-from stream import Snapshot, SnapshotUnreadable, retain
+from projector.loading import Loaded, load, restore
+from stream import Snapshot, SnapshotUnreadable
 from stream.clock import now_ms
+from stream.snapshots import outdated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,16 +38,17 @@ async def compact(
     stream_id: str,
     *,
     pins: Mapping[str, int] | None = None,
+    known: Mapping[str, Loaded[Any]] | None = None,
     dry_run: bool = False,
 ) -> Compaction:
     """Saves a snapshot of each projector, reads it back, and raises the floor as far as everything allows.
 
     `pins` maps a reason to the highest seq that may go. A projector that has a snapshot of this stream binds too,
-    named here or not. With `dry_run` nothing is written: the answer is what would be done. Raises what `load` raises.
+    named here or not. `known` are states of projectors, by name, that the caller has folded from the whole log, so that
+    they are not loaded. With `dry_run` nothing is written: the answer is what would be done. Raises what `load` raises.
     """
-    if not dry_run:
-        for projector in projectors:
-            await save_snapshot(projector, store, snapshots, stream_id)
+    for projector in () if dry_run else projectors:
+        await save_snapshot(projector, store, snapshots, stream_id, (known or {}).get(projector.name))
     bounds = await store.bounds(stream_id)
     stored = await snapshots.list(stream_id)
     saved = {projector.name: bounds.head for projector in projectors} if dry_run else {}
@@ -55,19 +57,21 @@ async def compact(
         bounds_after = await store.truncate(stream_id, through=floor)
         floor = bounds_after.floor
         for projector in projectors:
-            await retain(snapshots, stream_id, projector.name, keep=_KEPT_SNAPSHOTS)
+            for last_seq in outdated(stored, projector.name, keep=_KEPT_SNAPSHOTS):
+                await snapshots.delete(stream_id, projector.name, last_seq)
         _LOG.info("stream.compacted", stream_id=stream_id, floor=floor, head=bounds.head, binds=binds)
     return Compaction(bounds.floor, floor, bounds.head, binds)
 
 
-async def save_snapshot(projector: Projector[Any], store: EventStore, snapshots: SnapshotStore, stream_id: str) -> None:
-    """Loads the state and keeps it; what is found again is proven to be readable."""
-    state, last_seq = await load(projector, store, snapshots, stream_id)
+async def save_snapshot(
+    projector: Projector[S], store: EventStore, snapshots: SnapshotStore, stream_id: str, known: Loaded[S] | None = None
+) -> None:
+    """Keeps the state, loaded where it is not `known`; what is found again is proven to be readable."""
+    state, last_seq = known or await load(projector, store, snapshots, stream_id)
     try:
-        if last_seq > (await store.bounds(stream_id)).origin:
-            await keep(projector, snapshots, stream_id, state, last_seq)
+        await keep(projector, snapshots, stream_id, state, last_seq)
     except ValueError:
-        if last_seq > (await store.bounds(stream_id)).origin:  # or the stream was deleted meanwhile: nothing to keep
+        if last_seq > (await store.bounds(stream_id)).origin:  # or there is nothing of this life of the stream to keep
             raise
 
 

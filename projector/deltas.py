@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from projector.events import BlockDelta, Body, to_event
+from projector.events import BlockDelta, to_event
 from stream import Event
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class JoinedDeltas:
 
     def body(self) -> BlockDelta:
         """All of them as one."""
+        if len(self._pieces) == 1:
+            return self._head
         return replace(self._head, text="".join(self._pieces))
 
 
@@ -44,22 +46,6 @@ class JoinedEvent(NamedTuple):
 
     event: Event
     parts: list[Event]
-
-
-def join_bodies(bodies: Iterable[Body], *, size: int) -> Iterator[Body]:
-    """Adjacent deltas of one block as one, which takes no more when it has `size` characters."""
-    open_deltas: JoinedDeltas | None = None
-    for body in bodies:
-        delta = body if isinstance(body, BlockDelta) else None
-        if open_deltas is not None:
-            if delta is not None and open_deltas.size < size and open_deltas.take(delta):
-                continue
-            yield open_deltas.body()
-        open_deltas = None if delta is None else JoinedDeltas(delta)
-        if delta is None:
-            yield body
-    if open_deltas is not None:
-        yield open_deltas.body()
 
 
 def join_events(events: Iterable[Event]) -> Iterator[JoinedEvent]:

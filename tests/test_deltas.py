@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from ledger import catchup, open_ledger
 from ledger.catchup import _project_all
-from ledger.projection import project
 from ledger.runs import outbox
 from ledger.runs.outbox import Outbox
+from ledger.transfer.encoded import encode_bodies
 from projector import State, open_runs
-from projector.deltas import join_bodies, join_events
+from projector.deltas import join_events
 from projector.events import BlockDelta, BlockSealed, Body, MessageStarted, to_event, validate
+from projector.folds import project
 from projector.json_text import raw
 from projector.run_draft import RunDraft
 from stream import Event, InvalidEvent, MemoryStore, NewEvent, Producer
@@ -28,7 +29,7 @@ from tests.test_folds import any_event
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ledger.projection import Effect
+    from projector.effects import Effect
 
 pytestmark = pytest.mark.anyio
 
@@ -144,11 +145,12 @@ async def test_deltas_of_a_block_that_takes_none_are_anomalies_each_with_its_num
 
 
 def test_deltas_of_an_import_are_joined_up_to_a_size() -> None:
-    bodies = [BlockDelta("m", 0, piece) for piece in ("ab", "", "cd", "ef", "g")]
+    bodies = [BlockDelta("m", 0, piece * 256) for piece in ("ab", "", "cd", "ef", "g")]
     seal = BlockSealed("m", 0)
     other = [BlockDelta("m", 0, "x", "summary"), BlockDelta("m", 1, "y"), BlockDelta("n", 1, "z")]
-    joined = list(join_bodies([*bodies, seal, *other], size=4))
-    assert joined == [BlockDelta("m", 0, "abcd"), BlockDelta("m", 0, "efg"), seal, *other]
+    joined = [made.event for made in encode_bodies([*bodies, seal, *other])]
+    whole = [BlockDelta("m", 0, "ab" * 256 + "cd" * 256), BlockDelta("m", 0, "ef" * 256 + "g" * 256), seal, *other]
+    assert joined == [to_event(body) for body in whole]
 
 
 odd_bodies: st.SearchStrategy[Body] = st.one_of(
@@ -184,10 +186,26 @@ def test_what_is_put_is_refused_or_written_as_if_each_body_were_an_event_first(p
         await box.flush()
         await box.close()
         written = [NewEvent(event.type, event.data) for event in await store.read("c")]
-        return written, [to_event(body) for body in (join_bodies(wanted, size=10**6) if flush_ms else wanted)]
+        return written, [to_event(body) for body in (joined(wanted) if flush_ms else wanted)]
 
     written, wanted = asyncio.run(write())
     assert written == wanted
+
+
+def joined(bodies: list[Body]) -> list[Body]:
+    """Adjacent deltas of one block as one."""
+    made: list[Body] = []
+    for body in bodies:
+        last = made[-1] if made else None
+        if isinstance(body, BlockDelta) and isinstance(last, BlockDelta) and same_block(body, last):
+            made[-1] = BlockDelta(last.message_id, last.block, last.text + body.text, last.field)
+        else:
+            made.append(body)
+    return made
+
+
+def same_block(one: BlockDelta, other: BlockDelta) -> bool:
+    return (one.message_id, one.block, one.field) == (other.message_id, other.block, other.field)
 
 
 def why_refused(bodies: list[Body]) -> InvalidEvent | None:

@@ -76,7 +76,7 @@ class Opened:
         answer.open_refs = set()
         self._places = {ref: other for ref, other in self._places.items() if other is not answer}
         self.current = None if self.current is answer else self.current
-        return answer.close_text() + self.settle()
+        return answer.hush() + self.settle()
 
     def settle(self) -> list[ev.Body]:
         """What has ended is sealed, now that something else comes; what is done is finished."""
@@ -92,7 +92,7 @@ class Opened:
         bodies: list[ev.Body] = []
         for answer in list(self._answers):
             answer.open_refs = set()
-            bodies += answer.seal_what_parses() + answer.finish() + self._end_step(answer)
+            bodies += answer.seal_what_parses() + self._leave(answer)
         self._forget()
         return bodies
 
@@ -127,13 +127,10 @@ class Opened:
 
     def _begin(self, role: Any, name: str | None, group: object) -> tuple[list[ev.Body], Answer]:
         bodies = self._finish_idle()
-        answer = Answer(self._mint(), role, self._steps + 1, group)
+        self._steps += role == "assistant"
+        answer = Answer(self._run_id, self._mint(), role, self._steps if role == "assistant" else None, group)
         self._answers.append(answer)
-        started = ev.MessageStarted(self._run_id, answer.message_id, role, name)
-        if role != "assistant":
-            return [*bodies, started], answer
-        self._steps += 1
-        return [*bodies, ev.RunStep(self._run_id, self._steps, "started"), started], answer
+        return bodies + answer.start(role, name), answer
 
     def _finish_idle(self) -> list[ev.Body]:
         self.current = None
@@ -146,12 +143,12 @@ class Opened:
         self._answers.remove(answer)
         self._places = {ref: other for ref, other in self._places.items() if other is not answer}
         self._calls = {name: other for name, other in self._calls.items() if other is not answer}
-        return answer.finish() + self._end_step(answer)
+        return self._leave(answer)
 
-    def _end_step(self, answer: Answer) -> list[ev.Body]:
+    def _leave(self, answer: Answer) -> list[ev.Body]:
         """Of messages that grow at once only the newest has a step that can end."""
-        is_current = answer.role == "assistant" and answer.step == self._steps
-        return [ev.RunStep(self._run_id, answer.step, "finished")] if is_current else []
+        answer.step = answer.step if answer.step == self._steps else None
+        return answer.leave()
 
     def _forget(self) -> None:
         self._answers, self._places, self._calls, self.current = [], {}, {}, None

@@ -3,24 +3,24 @@
 A message of ours is one response of the model: its reasoning, what it says and its calls, up to the first result.
 Steps of AG-UI are parts of a program, no prompts; they and state, activities, custom and raw events are kept as they
 came, and so is what this version does not know. `rawEvent` and times are not kept. Memory holds what is open, and of
-each message the ids and a digest, for a snapshot may say it again. Source: `facts/formats.md` §1 and
-`facts/clients.md` §3 of the design.
+each message the ids and a digest, for a snapshot may say it again. Source: the documentation of AG-UI's events.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast, get_args
+from typing import TYPE_CHECKING, Final, cast, get_args
 
 from projector import events as ev
 from projector.formats.agui.fields import Beginning, beginning_of, interrupt_of, maybe_ref, need_ref, notes_of
 from projector.formats.agui.known import Known
 from projector.formats.agui.open import Opened
-from projector.formats.agui.parts import PROVIDER, any_parts
-from projector.formats.agui.reader import SHELL, drafts_of, hint_of, without_hint
+from projector.formats.agui.parts import PROVIDER, SHELL, any_parts
+from projector.formats.agui.reader import drafts_of, hint_of, without_hint
 from projector.formats.agui.stream_writer import write_stream
 from projector.formats.format import FormatError, StreamEnd
 from projector.formats.shared.fields import Fields
-from projector.json_text import InvalidJson, JsonText, dump, join_fields, raw
+from projector.formats.shared.stream import StreamReader, typed_fields
+from projector.json_text import JsonText, dump, join_fields, raw
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,16 +51,19 @@ _USAGE: Final = {
 }  # fmt: skip
 
 
-class AguiStream:
+class AguiStream(StreamReader[Fields]):
     """Turns the events of one or more AG-UI runs into events of the conversation.
 
     `mint()` gives the id of the next message. Of a MESSAGES_SNAPSHOT only what no event has said is taken: see
     `Known.compare`. What RUN_STARTED gives as its input is the conversation's past and is kept as it came.
     """
 
+    PROVIDER = PROVIDER
+    EXPECTED = 'a JSON object with a "type" was expected, as in {"type": "RUN_STARTED", …}'
+    CALLED = "the {} event"
+
     def __init__(self, run_id: str, mint: Callable[[], str]) -> None:
-        self._run_id = run_id
-        self._end = StreamEnd("incomplete")
+        super().__init__(run_id, mint)
         self._begun = False
         self._known = Known()
         self._opened = Opened(run_id, mint)
@@ -70,34 +73,20 @@ class AguiStream:
         self._phase: str | None = None
         self._owed: list[ev.Body] = []
 
-    def feed(self, chunk: bytes | str | dict[str, Any]) -> list[ev.Body]:
-        """The events that one AG-UI event becomes: its JSON text (the `data` of an SSE event), or the parsed form.
-
-        Raises `FormatError` for what is no AG-UI event.
-        """
-        text = dump(chunk) if isinstance(chunk, dict) else chunk
-        try:
-            source = text.decode() if isinstance(text, bytes) else text
-            event = Fields(source, "the event")
-            kind = event.text("type")
-        except (FormatError, UnicodeDecodeError) as error:
-            raise FormatError('a JSON object with a "type" was expected, as in {"type": "RUN_STARTED", …}') from error
-        handle = _HANDLERS.get(_FORMER.get(kind, kind))
-        if not self._begun and handle is None and kind not in _KEPT:
+    def _read(self, text: JsonText) -> tuple[str, Fields]:
+        event, kind = typed_fields(text, "the event")
+        if not self._begun and kind not in _KEPT and _FORMER.get(kind, kind) not in _HANDLERS:
             raise FormatError(f"an AG-UI stream begins with an event such as RUN_STARTED, not with {kind!r}")
+        return kind, event
+
+    def _take(self, kind: str, fields: Fields, text: JsonText) -> list[ev.Body] | None:
+        handle = _HANDLERS.get(_FORMER.get(kind, kind))
         if handle is not None and kind != "REASONING_ENCRYPTED_VALUE":
             self._owed += ([] if kind in _CHUNKS else self._end_chunk()) + self._opened.settle()
-        try:
-            bodies = None if handle is None else handle(self, event)
-        except (FormatError, InvalidJson, TypeError, ValueError, AttributeError) as error:
-            raise FormatError(f"the {kind} event lacks what it needs ({error})") from error
+        bodies = None if handle is None else handle(self, fields)
         self._begun = True
         owed, self._owed = self._owed, []
-        return owed + ([ev.RawEvent(PROVIDER, raw(source))] if bodies is None else bodies)
-
-    def end(self) -> StreamEnd:
-        """How the run would end here: `incomplete` until its RUN_FINISHED, `failed` after a RUN_ERROR."""
-        return self._end
+        return owed + ([ev.RawEvent(PROVIDER, raw(text))] if bodies is None else bodies)
 
     def start_run(self, event: Fields) -> list[ev.Body] | None:
         """RUN_STARTED: kept, for it names the run there and may give its input."""
@@ -140,7 +129,7 @@ class AguiStream:
         answer.open_refs.add(ref)
         answer.only_reasoning = False
         named = {"name": dump(begin.name)} if begin.name is not None and not bodies else {}
-        answer.note(ref, notes_of(event) | named)  # its name comes too late for a message that began with reasoning
+        answer.learn(ref, notes_of(event) | named)  # its name comes too late for a message that began with reasoning
         return bodies
 
     def grow_text(self, event: Fields) -> list[ev.Body] | None:
@@ -155,7 +144,7 @@ class AguiStream:
         answer = self._opened.at(ref)
         if answer is None:
             return []
-        answer.note(ref, notes_of(event))
+        answer.learn(ref, notes_of(event))
         answer.open_refs.discard(ref)
         return answer.close_text(ref) + self._opened.settle()
 
@@ -170,7 +159,7 @@ class AguiStream:
         bodies, answer = self._begin(ref, beginning_of(event))
         self._known.say("reasoning", ref, "")
         answer.open_refs.add(ref)
-        answer.note(ref, notes_of(event))
+        answer.learn(ref, notes_of(event))
         return bodies
 
     def grow_thought(self, event: Fields) -> list[ev.Body] | None:
@@ -183,13 +172,13 @@ class AguiStream:
         answer = self._opened.at(ref) or self._opened.current
         if answer is not None:
             answer.open_refs.discard(ref)
-            answer.note(ref, notes_of(event))
+            answer.learn(ref, notes_of(event))
         return []
 
     def end_phase(self, event: Fields) -> list[ev.Body] | None:  # noqa: ARG002 - one shape
         """REASONING_END."""
         self._phase, answer = None, self._opened.current
-        return answer.close_text() if answer is not None and answer.thinking_about is not None else []
+        return answer.hush() if answer is not None and answer.thinking_about is not None else []
 
     def encrypt(self, event: Fields) -> list[ev.Body] | None:
         """REASONING_ENCRYPTED_VALUE: of a call, of a message, or of reasoning that has no text at all."""
@@ -207,12 +196,12 @@ class AguiStream:
             return []
         holder = self._opened.at(ref)
         if holder is not None and (holder.holds(ref) or ref in holder.open_refs):
-            holder.note(ref, {"encryptedValue": dump(value)})
+            holder.learn(ref, {"encryptedValue": dump(value)})
             return []
         if ref != self._phase:
             return None
         bodies, thinking = self._begin(ref, beginning_of(event))
-        bodies += thinking.say("reasoning", ref, "")
+        bodies += thinking.speak("reasoning", ref, "")
         thinking.sign_thought(value, signer)
         return bodies
 
@@ -226,7 +215,7 @@ class AguiStream:
         answer = self._opened.calling(tool_call_id)
         if answer is None or tool_call_id not in answer.calls or answer.calls[tool_call_id].has_ended:
             return None
-        answer.calls[tool_call_id].note(notes_of(event))
+        answer.calls[tool_call_id].learn(notes_of(event))
         return answer.grow_call(tool_call_id, delta)
 
     def end_call(self, event: Fields) -> list[ev.Body] | None:
@@ -234,7 +223,7 @@ class AguiStream:
         tool_call_id = need_ref(event, "toolCallId")
         answer = self._opened.calling(tool_call_id)
         if answer is not None and tool_call_id in answer.calls:
-            answer.calls[tool_call_id].note(notes_of(event))
+            answer.calls[tool_call_id].learn(notes_of(event))
             answer.calls[tool_call_id].has_ended = True
         return []
 
@@ -306,8 +295,8 @@ class AguiStream:
         bodies, answer = self._begin(ref, begin, joins=ref is None and kind == "text")
         if ref in self._started:  # it went on behind a result
             answer.open_refs.add(ref)
-        answer.note(ref, notes)
-        return bodies + answer.say(kind, ref, delta)
+        answer.learn(ref, notes)
+        return bodies + answer.speak(kind, ref, delta)
 
     def _begin_call(self, event: Fields, tool_call_id: str) -> list[ev.Body] | None:
         name, parent = need_ref(event, "toolCallName"), maybe_ref(event, "parentMessageId")
@@ -316,7 +305,7 @@ class AguiStream:
         bodies, answer = self._begin(parent, Beginning(group=beginning_of(event).group), joins=parent is None)
         self._opened.call(tool_call_id, answer)
         bodies += answer.start_call(tool_call_id, name, tool_call_id if parent is None else parent)
-        answer.calls[tool_call_id].note(notes_of(event))
+        answer.calls[tool_call_id].learn(notes_of(event))
         return bodies
 
     def _end_chunk(self) -> list[ev.Body]:

@@ -2,18 +2,19 @@
 
 Each step is a message of ours; results of tools are messages behind it. A reset takes a step back. What is transient
 or preliminary is kept as it came, for it is no part of the message, and so is what this version does not know.
-Source: the published chunk schema of the AI SDK 7 (`facts/formats.md` §2 of the design).
+Source: the published chunk schema of the AI SDK 7.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from projector import events as ev
 from projector.formats.ai_sdk.growing import Step, merge_metadata
 from projector.formats.ai_sdk.parts import (
     DATA,
     PROVIDER,
+    SHELL,
     WHOLE,
     ToolOutcome,
     denial_parts,
@@ -21,34 +22,35 @@ from projector.formats.ai_sdk.parts import (
     output_parts,
     server_block,
 )
-from projector.formats.ai_sdk.reader import SHELL
 from projector.formats.ai_sdk.stream_writer import write_stream
 from projector.formats.format import FormatError, StreamEnd
 from projector.formats.shared.fields import Fields
 from projector.formats.shared.history import text_parts
-from projector.json_text import InvalidJson, JsonText, decode, dump, join_fields, raw, split
+from projector.formats.shared.stream import StreamReader, typed_fields
+from projector.json_text import JsonText, decode, dump, join_fields, raw, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["AiSdkStream", "write_stream"]
-_DONE: Final = "[DONE]"
 _ENDS: Final = {"error": "failed", "interrupted": "incomplete"}
 _OF_REQUESTS: Final = {"approvalId": "id", "reason": "requestReason", "approvalDescriptor": "descriptor"}
 
 
-class AiSdkStream:
+class AiSdkStream(StreamReader[Fields]):
     """Turns the chunks of one or more UI message streams into events of the conversation.
 
     `mint()` gives the id of the next message.
     """
 
+    PROVIDER = PROVIDER
+    EXPECTED = 'a JSON object with a "type" was expected, as in {"type": "start"}'
+    CALLED = "the {} chunk"
+    HAS_DONE = True
+
     def __init__(self, run_id: str, mint: Callable[[], str]) -> None:
-        self._run_id = run_id
-        self._mint = mint
-        self._end = StreamEnd("incomplete")
+        super().__init__(run_id, mint)
         self._begun = False
-        self._numbers = 0
         self._begins = False
         self._step: Step | None = None
         self._over: Step | None = None
@@ -60,39 +62,23 @@ class AiSdkStream:
         """Of calls without a result: their kind and where they are."""
         self._approvals: dict[str, str] = {}
 
-    def feed(self, chunk: bytes | str | dict[str, Any]) -> list[ev.Body]:
-        """The events that one chunk becomes: its JSON text (the `data` of an SSE event), or the parsed form.
-
-        Raises `FormatError` for what is no chunk.
-        """
-        text = dump(chunk) if isinstance(chunk, dict) else chunk
-        try:
-            source = text.decode() if isinstance(text, bytes) else text
-            if source.strip() == _DONE:
-                return []
-            fields = Fields(source, "the chunk")
-            kind = fields.text("type")
-        except (FormatError, UnicodeDecodeError) as error:
-            raise FormatError('a JSON object with a "type" was expected, as in {"type": "start"}') from error
-        handle = _HANDLERS.get(kind) or (AiSdkStream.take_data if kind.startswith(DATA) else None)
-        if not self._begun and handle is None:
+    def _read(self, text: JsonText) -> tuple[str, Fields]:
+        fields, kind = typed_fields(text, "the chunk")
+        if not self._begun and kind not in _HANDLERS and not kind.startswith(DATA):
             raise FormatError(f"a UI message stream begins with a chunk such as start, not with {kind!r}")
-        try:
-            bodies = None if handle is None else handle(self, fields)
-        except (FormatError, InvalidJson, TypeError, ValueError, AttributeError) as error:
-            raise FormatError(f"the {kind} chunk lacks what it needs ({error})") from error
-        self._begun = True
-        return [ev.RawEvent(PROVIDER, raw(source))] if bodies is None else bodies
+        return kind, fields
 
-    def end(self) -> StreamEnd:
-        """How the run would end here: `incomplete` until it finishes, `failed` after an error."""
-        return self._end
+    def _take(self, kind: str, fields: Fields, text: JsonText) -> list[ev.Body] | None:  # noqa: ARG002 - one shape
+        handle = _HANDLERS.get(kind) or (AiSdkStream.take_data if kind.startswith(DATA) else None)
+        bodies = None if handle is None else handle(self, fields)
+        self._begun = True
+        return bodies
 
     def start(self, chunk: Fields) -> list[ev.Body] | None:
         """A UIMessage begins; a second one only while the first is not finished changes nothing but what it says."""
         ref, bodies = chunk.maybe_text("messageId"), []
         if self._end.outcome != "incomplete":
-            bodies = self._close()
+            bodies = self._end_step()
             self._first, self._metadata, self._ref, self._over = None, None, None, None
             self._end = StreamEnd("incomplete")
         self._ref = dump(ref) if ref is not None else self._ref
@@ -100,14 +86,14 @@ class AiSdkStream:
 
     def start_step(self, chunk: Fields) -> list[ev.Body] | None:  # noqa: ARG002 - one shape
         """`start-step`: its message begins with its first part."""
-        bodies = self._close()
+        bodies = self._end_step()
         self._begins, self._over = True, None
         return bodies
 
     def finish_step(self, chunk: Fields) -> list[ev.Body] | None:  # noqa: ARG002 - one shape
         """`finish-step`. A part of a merged stream may still be open."""
         step = self._step
-        return self._close() if step is not None and not step.texts and not step.calls else []
+        return self._end_step() if step is not None and not step.texts and not step.calls else []
 
     def reset_step(self, chunk: Fields) -> list[ev.Body] | None:  # noqa: ARG002 - one shape
         """`reset-step`: what the step has said is taken back."""
@@ -118,14 +104,13 @@ class AiSdkStream:
         self._calls = {name: found for name, found in self._calls.items() if found[1] is not step}
         self._first = None if self._first is step else self._first
         self._begins = step.shell["step"] == "true"
-        return [ev.RunStep(self._run_id, step.number, "reset")]
+        return step.reset()
 
     def start_text(self, chunk: Fields) -> list[ev.Body] | None:
         """`text-start`, `reasoning-start`."""
         kind, ref = _kind(chunk), chunk.text("id")
         bodies, step = self._open()
-        step.start_text(kind, ref)
-        step.texts[f"{kind} {ref}"].metadata = chunk.raw("providerMetadata")
+        step.start_text(kind, ref, chunk.raw("providerMetadata"))
         return bodies
 
     def grow_text(self, chunk: Fields) -> list[ev.Body] | None:
@@ -159,7 +144,7 @@ class AiSdkStream:
     def grow_call(self, chunk: Fields) -> list[ev.Body] | None:
         """`tool-input-delta`."""
         tool_call_id, delta, step = chunk.text("toolCallId"), chunk.text("inputTextDelta"), self._step
-        return step.grow_call(tool_call_id, delta) if step is not None and tool_call_id in step.calls else None
+        return step.grow(step.calls[tool_call_id], delta) if step is not None and tool_call_id in step.calls else None
 
     def take_call(self, chunk: Fields) -> list[ev.Body] | None:
         """`tool-input-available`, also of a call that nobody has begun."""
@@ -242,7 +227,7 @@ class AiSdkStream:
         """`finish`."""
         reason, metadata = chunk.maybe_text("finishReason"), chunk.raw("messageMetadata")
         bodies = self._step.end_parts() if self._step is not None else []
-        bodies += self._close() + self._learn(metadata)
+        bodies += self._end_step() + self._learn(metadata)
         if self._end.outcome not in ("failed", "cancelled"):  # an error is not undone by what follows
             self._end = StreamEnd(_ENDS.get(reason or "", "completed"), finish_reason=reason)
         return [*bodies, ev.RawEvent(PROVIDER, raw(chunk.source))] if metadata is not None and self._first is None else bodies
@@ -261,24 +246,24 @@ class AiSdkStream:
         """The message of this step, begun if need be."""
         if self._step is not None:
             return [], self._step
-        self._numbers += 1
-        step = self._step = Step(self._run_id, self._mint(), self._numbers, begins=self._begins)
+        self._steps += 1
+        step = self._step = Step(self._run_id, self._mint(), self._steps, begins=self._begins)
         self._begins = False
         if self._ref is not None:
             step.shell["id"] = self._ref
         if self._first is None:
             self._first = step
             step.shell |= {"metadata": self._metadata} if self._metadata is not None else {}
-        return step.begin(), step
+        return step.start(), step
 
-    def _close(self) -> list[ev.Body]:
+    def _end_step(self) -> list[ev.Body]:
         step, self._step = self._step, None
         self._over = step or self._over
-        return [] if step is None else step.finish()
+        return [] if step is None else step.leave()
 
     def _leave(self) -> list[ev.Body]:
         step, self._step = self._step, None
-        return step.finish() if step is not None and not step.texts and not step.calls else []
+        return step.leave() if step is not None and not step.texts and not step.calls else []
 
     def _learn(self, metadata: JsonText | None) -> list[ev.Body]:
         """Metadata of the UIMessage, which stands with its first message."""
@@ -288,13 +273,13 @@ class AiSdkStream:
         if self._first is None:
             return []
         self._first.shell["metadata"] = self._metadata
-        return [self._first.annotate()] if self._first.is_over else []
+        return self._first.annotate() if self._first.is_finished else []
 
     def _note(self, step: Step, tool_call_id: str, rest: dict[str, JsonText]) -> list[ev.Body]:
         known = split(step.shell.get("approvals", "{}"))
         merged = split(known.get(tool_call_id, "{}")) | rest
         step.shell["approvals"] = join_fields(known | {tool_call_id: join_fields(merged)})
-        return [step.annotate()] if step.is_over else []
+        return step.annotate() if step.is_finished else []
 
     def _answer(self, tool_call_id: str, outcome: ToolOutcome, chunk: Fields | None = None) -> list[ev.Body]:
         kind, _ = self._calls.pop(tool_call_id, ("", None))

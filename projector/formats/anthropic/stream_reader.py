@@ -1,7 +1,7 @@
 """Anthropic Messages streams: text, thinking with signatures, tools, server tools, citations, usage, errors.
 
 Events of the stream become events of a conversation, one by one; memory holds what is open, not what has passed.
-Source: the public documentation of *Streaming Messages*; field names as in `facts/formats.md` §5 of the design.
+Source: the public documentation of *Streaming Messages*.
 """
 
 from __future__ import annotations
@@ -10,10 +10,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 from projector import events as ev
 from projector.formats.format import FormatError, StreamEnd
-from projector.json_text import InvalidJson, JsonText, decode, dump, is_json, join_fields, raw, split, split_array
+from projector.formats.shared.payloads import opaque
+from projector.formats.shared.response import OpenBlock, ResponseDraft
+from projector.formats.shared.stream import (
+    StreamReader,
+    maybe_object,
+    maybe_text,
+    maybe_whole,
+    need,
+    need_object,
+    need_text,
+    need_whole,
+)
+from projector.json_text import InvalidJson, JsonText, decode, join_fields, raw, split, split_array
+from projector.message import Block
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    Draft = ResponseDraft["_Block"]
 
 _PROVIDER: Final = "anthropic"
 _KINDS: Final = {
@@ -36,231 +51,170 @@ _DELTA_TEXT: Final = {"text_delta": "text", "thinking_delta": "thinking", "input
 _HANDLED: Final = ("id", "type", "role", "content", "usage")
 
 
-class AnthropicStream:
+class AnthropicStream(StreamReader[dict[str, JsonText]]):
     """Turns the events of one or more streamed responses of a run into events of the conversation.
 
     `mint()` gives the id of the next message. Pings are dropped; what this version does not know is kept as `raw`.
     """
 
+    PROVIDER = _PROVIDER
+    EXPECTED = 'a JSON object with a "type" was expected, as in {"type": "message_start", …}'
+    CALLED = "the {!r} event"
+
     def __init__(self, run_id: str, mint: Callable[[], str]) -> None:
-        self._run_id = run_id
-        self._mint = mint
-        self._response: _Response | None = None
-        self._steps = 0
-        self._end = StreamEnd("incomplete")
-
-    def feed(self, chunk: bytes | str | dict[str, Any]) -> list[ev.Body]:
-        """The events that one stream event becomes: its JSON text (the `data` of an SSE event), or the parsed form.
-
-        Raises `FormatError` for what is no Anthropic stream event.
-        """
-        text = dump(chunk) if isinstance(chunk, dict) else chunk
-        try:
-            fields = split(text)
-            kind = decode(fields["type"])
-        except (InvalidJson, KeyError) as error:
-            raise FormatError('a JSON object with a "type" was expected, as in {"type": "message_start", …}') from error
-        if self._response is None and self._steps == 0 and kind not in ("message_start", "ping", "error"):
-            raise FormatError(f'an Anthropic stream begins with "message_start", not with {kind!r}')
-        try:
-            bodies = self._handle(kind, fields)
-        except (InvalidJson, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise FormatError(f"the {kind!r} event lacks what it needs ({type(error).__name__}: {error})") from error
-        if bodies is None:
-            return [ev.RawEvent(_PROVIDER, raw(text if isinstance(text, str) else text.decode()))]
-        return bodies
+        super().__init__(run_id, mint)
+        self._draft: Draft | None = None
 
     def end(self) -> StreamEnd:
         """How the run would end here: `incomplete` in the middle of a response, `failed` after an error."""
-        return StreamEnd("incomplete") if self._response is not None and self._end.outcome != "failed" else self._end
+        return StreamEnd("incomplete") if self._draft is not None and self._end.outcome != "failed" else self._end
 
-    def _handle(self, kind: str, fields: dict[str, JsonText]) -> list[ev.Body] | None:
+    def _read(self, text: JsonText) -> tuple[str, dict[str, JsonText]]:
+        fields = split(text)
+        if "type" not in fields:
+            raise InvalidJson("it has no type")
+        kind = decode(fields["type"])
+        if self._draft is None and self._steps == 0 and kind not in ("message_start", "ping", "error"):
+            raise FormatError(f'an Anthropic stream begins with "message_start", not with {kind!r}')
+        return kind, fields
+
+    def _take(self, kind: Any, fields: dict[str, JsonText], text: JsonText) -> list[ev.Body] | None:  # noqa: ARG002 - one shape
         if kind == "ping":
             return []
         if kind == "error":
             self._end = StreamEnd("failed", error=fields.get("error"))
             return []
         if kind == "message_start":
-            return self._start(split(fields["message"]))
-        if self._response is None or kind not in _INSIDE:
+            return self._start(need_object(fields, "message"))
+        if self._draft is None:
             return None
-        return _INSIDE[kind](self, self._response, fields)
+        if isinstance(kind, dict | list):
+            raise FormatError("its type is no text")
+        step = _INSIDE.get(kind)
+        return None if step is None else step(self, self._draft, fields)
 
     def _start(self, message: dict[str, JsonText]) -> list[ev.Body]:
         bodies: list[ev.Body] = []
-        ref = decode(message.get("id", "null"))
-        if self._response is not None:
-            if self._response.ref == ref and not self._response.blocks:  # the same start once more
+        ref = maybe_text(message, "id")
+        if self._draft is not None:
+            if self._draft.ref == ref and not self._draft.blocks:  # the same start once more
                 return []
-            bodies += self._close_response(self._response, "partial")  # a response spliced into another one
-        role = decode(message["role"])
-        response = _Response(self._run_id, self._mint(), ref, self._steps + 1)
-        bodies += [
-            ev.RunStep(self._run_id, response.step, "started"),
-            ev.MessageStarted(self._run_id, response.message_id, role, provider_ref=ref),
-        ]
-        bodies += response.annotate({name: text for name, text in message.items() if name not in _HANDLED})
-        bodies += response.use(message.get("usage", "null"))
+            bodies += self._draft.finish("partial")  # a response spliced into another one
+        role = need_text(message, "role")
+        draft: Draft = ResponseDraft(self._run_id, self._mint(), self._steps + 1, ref)
+        bodies += draft.start(role)
+        bodies += draft.note({name: text for name, text in message.items() if name not in _HANDLED})
+        bodies += _use(draft, message.get("usage", "null"))
         for index, block in enumerate(split_array(message.get("content", "[]"))):  # a response that comes whole
-            bodies += response.start_block(index, block) + (response.stop_block(index) or [])
-        self._response, self._steps, self._end = response, response.step, StreamEnd("incomplete")
+            bodies += _start_block(draft, index, block) + draft.seal(index)
+        self._draft, self._steps, self._end = draft, self._steps + 1, StreamEnd("incomplete")
         return bodies
 
-    def change(self, response: _Response, fields: dict[str, JsonText]) -> list[ev.Body]:
+    def change(self, draft: Draft, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`message_delta`: why it stops, and usage."""
-        delta = split(fields["delta"])
-        reason = decode(delta.get("stop_reason", "null"))
-        if self._end.outcome != "failed":  # an error in the stream is not undone by what follows
-            self._end = StreamEnd("completed", finish_reason=reason)
+        delta = need_object(fields, "delta")
+        reason = maybe_text(delta, "stop_reason")
+        self._conclude(StreamEnd("completed", finish_reason=reason))
         rest = {name: text for name, text in fields.items() if name not in ("type", "delta", "usage")}
-        bodies = response.annotate(delta | rest)
+        bodies = draft.note(delta | rest)
         if reason == "refusal":
-            bodies += response.refuse(decode(delta.get("stop_details", "null")))
-        return bodies + response.use(fields.get("usage", "null"))
+            text = maybe_text(maybe_object(delta, "stop_details"), "explanation") or ""
+            bodies += draft.refuse(Block("refusal", text=text))
+        return bodies + _use(draft, fields.get("usage", "null"))
 
-    def stop(self, response: _Response, fields: dict[str, JsonText]) -> list[ev.Body]:  # noqa: ARG002 - one shape
+    def stop(self, draft: Draft, fields: dict[str, JsonText]) -> list[ev.Body]:  # noqa: ARG002 - one shape
         """`message_stop`: the response is whole."""
-        self._response = None
+        self._draft = None
         if self._end.outcome == "incomplete":  # a response without message_delta
             self._end = StreamEnd("completed")
-        return self._close_response(response, "complete")
+        return draft.finish("complete")
 
-    def _close_response(self, response: _Response, status: Any) -> list[ev.Body]:
-        return [ev.MessageFinished(response.message_id, status), ev.RunStep(self._run_id, response.step, "finished")]
+    def start_block(self, draft: Draft, fields: dict[str, JsonText]) -> list[ev.Body]:
+        """`content_block_start`."""
+        return _start_block(draft, need_whole(fields, "index"), need(fields, "content_block"))
 
-
-_INSIDE: Final[dict[str, Callable[[AnthropicStream, _Response, dict[str, JsonText]], list[ev.Body] | None]]] = {
-    "message_delta": AnthropicStream.change,
-    "message_stop": AnthropicStream.stop,
-    "content_block_start": lambda _, response, fields: response.start_block(int(fields["index"]), fields["content_block"]),
-    "content_block_delta": lambda _, response, fields: response.grow_block(int(fields["index"]), split(fields["delta"])),
-    "content_block_stop": lambda _, response, fields: response.stop_block(int(fields["index"])),
-}
-
-
-class _Response:
-    """One response that is being streamed."""
-
-    def __init__(self, run_id: str, message_id: str, ref: str | None, step: int) -> None:
-        self.run_id, self.message_id, self.ref, self.step = run_id, message_id, ref, step
-        self.blocks = 0
-        self._open: dict[int, _Block] = {}  # by the provider's index
-        self._usage: dict[str, JsonText] = {}
-
-    def annotate(self, fields: dict[str, JsonText]) -> list[ev.Body]:
-        said = [f"{dump(name)}:{text}" for name, text in fields.items() if text.strip() != "null"]
-        return [ev.MessageAnnotated(self.message_id, raw("{" + ",".join(said) + "}"))] if said else []
-
-    def use(self, usage: JsonText) -> list[ev.Body]:
-        """Usage is cumulative, and a later event may leave fields out; cached tokens stand beside the input."""
-        if usage == "null":
-            return []
-        self._usage |= split(usage)
-        cached, written = self._count("cache_read_input_tokens"), self._count("cache_creation_input_tokens")
-        fresh = self._count("input_tokens")
-        details = decode(self._usage.get("output_tokens_details", "null")) or {}
-        body = ev.RunUsage(
-            run_id=self.run_id,
-            request_id=self.ref or self.message_id,
-            input=None if fresh is None else fresh + (cached or 0) + (written or 0),
-            output=self._count("output_tokens"),
-            cached=cached,
-            cache_write=written,
-            reasoning=details.get("thinking_tokens"),
-            raw=raw(join_fields(self._usage)),
-        )
-        return [body]
-
-    def refuse(self, details: dict[str, Any] | None) -> list[ev.Body]:
-        """A refusal has no block of its own in the stream; without one an empty message would vanish."""
-        number = self.blocks
-        self.blocks += 1
-        text = (details or {}).get("explanation") or ""
-        said: list[ev.Body] = [ev.BlockDelta(self.message_id, number, text)] if text else []
-        return [ev.BlockStarted(self.message_id, number, "refusal"), *said, ev.BlockSealed(self.message_id, number)]
-
-    def start_block(self, index: int, text: JsonText) -> list[ev.Body]:
-        number, fields = self.blocks, split(text)
-        self.blocks += 1
-        kind = decode(fields["type"])
-        block = self._open[index] = _Block(number, kind, fields, text)
-        call = fields.get("id") if kind in _KINDS else fields.get("tool_use_id")
-        started = ev.BlockStarted(
-            message_id=self.message_id,
-            block=number,
-            kind=block.our_kind,
-            name=decode(fields.get("name", "null")) if "name" in fields else None,
-            tool_call_id=decode(call) if call else None,
-            provider_ref=None if block.our_kind in ("text", "reasoning") or call else kind,
-        )
-        first = decode(fields.get(_TEXT_OF.get(kind, ""), "null")) or ""
-        return [started, *self._delta(block, first)]
-
-    def grow_block(self, index: int, delta: dict[str, JsonText]) -> list[ev.Body] | None:
-        block = self._open.get(index)
+    def grow_block(self, draft: Draft, fields: dict[str, JsonText]) -> list[ev.Body] | None:
+        """`content_block_delta`."""
+        block, delta = draft.open.get(need_whole(fields, "index")), need_object(fields, "delta")
         if block is None:
             return None
-        kind = decode(delta["type"])
+        kind = need_text(delta, "type")
         if kind in _DELTA_TEXT:
-            return self._delta(block, decode(delta[_DELTA_TEXT[kind]]))
+            return draft.grow(block, need_text(delta, _DELTA_TEXT[kind]))
         if kind == "signature_delta":
-            block.signature += decode(delta["signature"])
+            block.sign(need_text(delta, "signature"))
             return []
         if kind == "citations_delta":
-            source = split(delta["citation"])
-            citation = f'{{"kind":{source.get("type", "null")},"source":{delta["citation"]}}}'
-            return [ev.BlockAnnotated(self.message_id, block.number, raw(citation))]
+            source = need_object(delta, "citation")
+            return draft.cite(block.number, f'{{"kind":{source.get("type", "null")},"source":{delta["citation"]}}}')
         if kind == "compaction_delta":
             block.fields |= {name: text for name, text in delta.items() if name != "type"}
             block.changed = True
-            return self._delta(block, decode(delta.get("content", "null")) or "")
+            return draft.grow(block, maybe_text(delta, "content") or "")
         return None
 
-    def stop_block(self, index: int) -> list[ev.Body] | None:
-        block = self._open.pop(index, None)
-        if block is None:
-            return None
-        return [block.seal(self.message_id)]
-
-    def _delta(self, block: _Block, text: str) -> list[ev.Body]:
-        if block.our_kind in ("tool_call", "server_tool_call"):
-            block.arguments.append(text)
-        return [ev.BlockDelta(self.message_id, block.number, text)] if text else []
-
-    def _count(self, name: str) -> int | None:
-        count: int | None = decode(self._usage.get(name, "null"))
-        return count
+    def stop_block(self, draft: Draft, fields: dict[str, JsonText]) -> list[ev.Body] | None:
+        """`content_block_stop`."""
+        return draft.seal(need_whole(fields, "index")) or None
 
 
-class _Block:
-    def __init__(self, number: int, kind: str, fields: dict[str, JsonText], text: JsonText) -> None:
-        self.number, self.kind, self.fields = number, kind, fields
-        self.our_kind: Any = _KINDS.get(kind, "server_tool_result" if "tool_use_id" in fields else "provider")
-        self.signature: str = decode(fields.get("signature", "null")) or ""
-        self.arguments: list[str] = []
+_INSIDE: Final[dict[str, Callable[[AnthropicStream, Draft, dict[str, JsonText]], list[ev.Body] | None]]] = {
+    "message_delta": AnthropicStream.change,
+    "message_stop": AnthropicStream.stop,
+    "content_block_start": AnthropicStream.start_block,
+    "content_block_delta": AnthropicStream.grow_block,
+    "content_block_stop": AnthropicStream.stop_block,
+}
+
+
+class _Block(OpenBlock):
+    """A block with what its start said of it."""
+
+    def __init__(self, kind: str, ref: str | None, theirs: str, fields: dict[str, JsonText], source: JsonText) -> None:
+        super().__init__(kind, ref)
+        self.theirs, self.fields, self.source = theirs, fields, source
+        self.sign(maybe_text(fields, "signature"))
+        self.given = fields.get("input", "")
         self.changed = False
-        self._text = text
 
-    def seal(self, message_id: str) -> ev.BlockSealed:
-        argument_text = "".join(self.arguments)
-        is_call = self.our_kind in ("tool_call", "server_tool_call")
-        given = "" if argument_text else self.fields.get("input", "")
-        return ev.BlockSealed(
-            message_id,
-            self.number,
-            signature=self.signature or None,
-            opaque=raw(self._opaque()),
-            input=raw(given if is_call else ""),
-            parse=("ok" if is_json(argument_text or given) else "bad") if is_call else None,
-        )
-
-    def _opaque(self) -> JsonText:
+    def opaque(self) -> JsonText | None:
         """What our fields do not say goes back to its maker as it came."""
-        if self.fields.keys() <= _SAID_BY_US.get(self.kind, set()):
-            return ""
-        if self.kind == "text" and decode(self.fields.get("citations", "null")) in (None, []) and len(self.fields) == 3:
-            return ""  # citations follow as deltas
-        payload = self._text
-        if self.changed:
-            payload = join_fields(self.fields)
-        return f'{{"provider":"{_PROVIDER}","payload":{payload}}}'
+        if self.fields.keys() <= _SAID_BY_US.get(self.theirs, set()):
+            return None
+        if self.theirs == "text" and decode(self.fields.get("citations", "null")) in (None, []) and len(self.fields) == 3:
+            return None  # citations follow as deltas
+        return opaque(_PROVIDER, join_fields(self.fields) if self.changed else self.source)
+
+
+def _start_block(draft: Draft, index: int, source: JsonText) -> list[ev.Body]:
+    fields, number = split(source), draft.reserve()
+    theirs = need_text(fields, "type")
+    kind = _KINDS.get(theirs, "server_tool_result" if "tool_use_id" in fields else "provider")
+    call = "id" if theirs in _KINDS else "tool_use_id"
+    ref = None if kind in ("text", "reasoning") or call in fields else theirs
+    block = _Block(kind, ref, theirs, fields, source)
+    block.number = number
+    bodies = draft.begin(index, block, maybe_text(fields, "name"), maybe_text(fields, call))
+    return bodies + draft.grow(block, maybe_text(fields, _TEXT_OF.get(theirs, "")) or "")
+
+
+def _use(draft: Draft, text: JsonText) -> list[ev.Body]:
+    """Usage is cumulative, and a later event may leave fields out; cached tokens stand beside the input."""
+    if text == "null":
+        return []
+    usage = draft.totals
+    usage |= split(text)
+    fresh, cached = maybe_whole(usage, "input_tokens"), maybe_whole(usage, "cache_read_input_tokens")
+    written = maybe_whole(usage, "cache_creation_input_tokens")
+    return draft.use(
+        ev.RunUsage(
+            run_id="",
+            request_id="",
+            input=None if fresh is None else fresh + (cached or 0) + (written or 0),
+            output=maybe_whole(usage, "output_tokens"),
+            cached=cached,
+            cache_write=written,
+            reasoning=maybe_whole(maybe_object(usage, "output_tokens_details"), "thinking_tokens"),
+            raw=raw(join_fields(usage)),
+        )
+    )

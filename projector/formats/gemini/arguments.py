@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from projector.json_text import JsonText, decode, dump, split
+from projector.formats.shared.stream import need_text
+from projector.json_text import JsonText, dump, split
 
-_STEP: Final = re.compile(r"""\.([^.\[\]]+)|\[(\d+)\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]""")
+_STEP: Final = re.compile(r"""\.([^.\[\]]+)|\[(\d{1,9})\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]""")
 _VALUES: Final = ("stringValue", "numberValue", "boolValue", "nullValue", "structValue", "listValue")
 
 
@@ -25,8 +26,7 @@ class _Leaf:
 class Arguments:
     """Grows by `partialArgs`. What does not fit makes them bad; they are never guessed."""
 
-    def __init__(self, signature: str | None = None) -> None:
-        self.signature = signature
+    def __init__(self) -> None:
         self._root: dict[str, Any] = {}
         self._is_bad = False
 
@@ -34,12 +34,12 @@ class Arguments:
         """The values of one chunk. A text that goes on is joined to what its path has."""
         for partial in partials:
             fields = split(partial)
-            leaf = self._leaf(decode(fields.get("jsonPath", '""')))
+            leaf = self._leaf(need_text(fields, "jsonPath") if "jsonPath" in fields else "")
             name = next((name for name in _VALUES if name in fields), None)
             if leaf is None or name is None:
                 self._is_bad = True
             elif name == "stringValue":
-                leaf.pieces.append(decode(fields[name]))
+                leaf.pieces.append(need_text(fields, name))
             else:
                 leaf.given = "null" if name == "nullValue" else fields[name]
 

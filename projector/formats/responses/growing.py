@@ -6,9 +6,11 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
 from projector import events as ev
-from projector.formats.chat.parts import count_of, is_whole, says_nothing, text_of_field
-from projector.formats.responses.parts import PROVIDER, citation_of, item_blocks, item_type, keep_id
-from projector.json_text import JsonText, decode, join_fields, raw, split
+from projector.formats.shared.fields import count_of, says_nothing, text_of_field
+from projector.formats.shared.openai_items import PROVIDER, citation_of, item_blocks, item_type, keep_id
+from projector.formats.shared.response import CALLS, OpenBlock, ResponseDraft
+from projector.formats.shared.stream import need, need_object, need_text
+from projector.json_text import JsonText, decode, raw, split
 from projector.message import Block
 
 if TYPE_CHECKING:
@@ -44,27 +46,24 @@ _SAID_AGAIN: Final = {
 """Events that say nothing which deltas before them or the end of the item do not say."""
 _BEGIN_LATE: Final = ("message", "reasoning", "tool_search_call")
 """Blocks of messages and reasoning begin with their text; a search for tools ends with another call id than it begins with."""
-_CALLS: Final = ("tool_call", "server_tool_call")
 _BETWEEN: Final = "\n\n"
 
 
-class _Open:
+class _Open(OpenBlock):
     """A block that still grows: how much of its text there is, and what it is, so that its whole text can be compared."""
 
-    def __init__(self, number: int, kind: str, ref: str | None) -> None:
-        self.number, self.kind, self.ref = number, kind, ref
+    def __init__(self, kind: str, ref: str | None) -> None:
+        super().__init__(kind, ref)
         self.citations = 0
         self.part: object = None  # of reasoning, the part that came last
-        self.pieces: list[str] = []  # of calls only: whether they are JSON is seen at the end
         self._length_bytes = 0
         self._digest = hashlib.blake2b(digest_size=16)
 
-    def grow(self, text: str) -> None:
+    def measure(self, text: str) -> None:
+        """More of its text is there."""
         units = text.encode("utf-16-le", "surrogatepass")  # where a pair of surrogates is cut in two, too
         self._length_bytes += len(units)
         self._digest.update(units)
-        if self.kind in _CALLS:
-            self.pieces.append(text)
 
     def rest(self, whole: str) -> str | None:
         """What the whole text has beyond what is there; None if it is another text."""
@@ -83,32 +82,27 @@ class _Item:
         self.open: dict[int, _Open] = {}
 
 
-class Response:
-    """One response that is being streamed."""
+class Output(ResponseDraft[_Open]):
+    """One response that is being streamed: items at their places, each of one block or more."""
 
-    def __init__(self, run_id: str, message_id: str, ref: str | None, step: int) -> None:
-        self.run_id, self.message_id, self.ref, self.step = run_id, message_id, ref, step
-        self.request_id = ref or message_id
-        self._blocks = 0
+    def __init__(self, run_id: str, message_id: str, step: int, ref: str | None) -> None:
+        super().__init__(run_id, message_id, step, ref)
         self._items: dict[object, _Item] = {}  # those that are not done, by their place
         self._done: set[object] = set()  # places and ids
-        self._noted: dict[str, JsonText] = {}
 
-    def annotate(self, fields: Mapping[str, JsonText]) -> list[ev.Body]:
+    def learn(self, fields: Mapping[str, JsonText]) -> list[ev.Body]:
         """What is new about the response as a whole."""
-        said = {name: text for name, text in fields.items() if not says_nothing(text) and self._noted.get(name) != text}
-        self._noted |= said
-        return [ev.MessageAnnotated(self.message_id, raw(join_fields(said)))] if said else []
+        return self.note_news({name: text for name, text in fields.items() if not says_nothing(text)})
 
-    def use(self, text: JsonText) -> list[ev.Body]:
+    def count(self, text: JsonText) -> list[ev.Body]:
         """Usage; cached and reasoning tokens lie inside the totals."""
         if says_nothing(text):
             return []
         usage: dict[str, Any] = decode(text)
         given, made = (_object(usage.get(name)) for name in ("input_tokens_details", "output_tokens_details"))
         body = ev.RunUsage(
-            run_id=self.run_id,
-            request_id=self.request_id,
+            run_id="",
+            request_id="",
             input=count_of(usage.get("input_tokens")),
             output=count_of(usage.get("output_tokens")),
             cached=count_of(given.get("cached_tokens")),
@@ -116,13 +110,13 @@ class Response:
             reasoning=count_of(made.get("reasoning_tokens")),
             raw=raw(text),
         )
-        return [body]
+        return self.use(body)
 
     def take(self, kind: str, fields: Mapping[str, JsonText]) -> list[ev.Body] | None:
         """What an event inside the response becomes; None if nobody knows it."""
         if kind in ("response.output_item.added", "response.output_item.done"):
             step = self._add if kind.endswith(".added") else self._finish
-            return step(self._place(fields), fields["item"])
+            return step(self._place(fields), need(fields, "item"))
         if kind in _TEXT_DELTAS or kind in _CALL_DELTAS:
             return self._grow(kind, fields)
         if kind in _TEXT_DONE:
@@ -142,22 +136,17 @@ class Response:
             return []
         return self._finish(place, item) or [] if is_whole or fields.get("status") == '"completed"' else []
 
-    def seal_rest(self) -> list[ev.Body]:
+    def seal_all(self) -> list[ev.Body]:
         """The response is whole: what its events left open is as it stands."""
-        bodies: list[ev.Body] = []
-        for item in self._items.values():
-            for block in item.open.values():
-                parse: Any = ("ok" if is_whole("".join(block.pieces)) else "bad") if block.kind in _CALLS else None
-                bodies.append(ev.BlockSealed(self.message_id, block.number, parse=parse))
-        self._items = {}
-        return bodies
+        items, self._items = self._items, {}
+        return [self.sealed(block) for item in items.values() for block in item.open.values()]
 
     def _place(self, fields: Mapping[str, JsonText]) -> object:
         """The place in the output; without one, the id of the item, else the newest item."""
         place: object = count_of(decode(fields.get("output_index", "null")))
         if place is None:
             place = text_of_field(fields, "item_id") or (
-                text_of_field(split(fields["item"]), "id") if "item" in fields else next(reversed(self._items), None)
+                text_of_field(need_object(fields, "item"), "id") if "item" in fields else next(reversed(self._items), None)
             )
         return place
 
@@ -171,20 +160,15 @@ class Response:
         if kind in _BEGIN_LATE:
             return []
         [block] = blocks
-        return self._begin(item, 0, block) if block.kind in _CALLS else []
+        return self._begin(item, 0, block) if block.kind in CALLS else []
 
     def _begin(self, item: _Item, part: int, block: Block) -> list[ev.Body]:
-        kind: Any = block.kind
-        opened = item.open[part] = _Open(self._blocks, block.kind, block.provider_ref)
-        self._blocks += 1
-        started = ev.BlockStarted(
-            self.message_id, opened.number, kind, block.name, block.tool_call_id, block.media_type, block.provider_ref
-        )
-        return [started, *self._say(opened, block.text)]
+        opened = item.open[part] = _Open(block.kind, block.provider_ref)
+        return [self.started(opened, block.name, block.tool_call_id, block.media_type), *self._say(opened, block.text)]
 
     def _say(self, block: _Open, text: str) -> list[ev.Body]:
-        block.grow(text)
-        return [ev.BlockDelta(self.message_id, block.number, text)] if text else []
+        block.measure(text)
+        return self.grow(block, text)
 
     def _find(self, kind: str, fields: Mapping[str, JsonText]) -> tuple[list[ev.Body], _Open] | None:
         """The block that an event is about; one whose beginning was missed begins here. None if it is done."""
@@ -195,13 +179,13 @@ class Response:
         item = self._items.setdefault(place, _Item(kind, ref))
         if part in item.open:
             return [], item.open[part]
-        if kind in _CALLS:
+        if kind in CALLS:
             return None  # nobody knows which tool it calls
         begun = self._begin(item, part, Block(kind, provider_ref=item.ref))
         return begun, item.open[part]
 
     def _grow(self, kind: str, fields: Mapping[str, JsonText]) -> list[ev.Body] | None:
-        text = _text(fields, "delta")
+        text = need_text(fields, "delta")
         our_kind = _TEXT_DELTAS.get(kind) or _CALL_DELTAS[kind]
         found = self._find(our_kind, fields) if text else ([], None)
         if found is None or found[1] is None:
@@ -216,7 +200,7 @@ class Response:
 
     def _complete(self, kind: str, name: str, fields: Mapping[str, JsonText]) -> list[ev.Body] | None:
         """The whole text of a block: what its deltas left out is added; another text is kept as it came."""
-        text = _text(fields, name)
+        text = need_text(fields, name)
         found = self._find(kind, fields) if text else ([], None)
         if found is None or found[1] is None:
             return None if found is None else []
@@ -227,20 +211,20 @@ class Response:
     def _command(self, kind: str, fields: Mapping[str, JsonText]) -> list[ev.Body] | None:
         """Commands for a shell come one by one; they stand in lines."""
         if kind.endswith(".delta"):
-            text = _text(fields, "delta")
+            text = need_text(fields, "delta")
         else:
-            text = ("\n" if decode(fields.get("command_index", "0")) else "") + _text(fields, "command")
+            text = ("\n" if decode(fields.get("command_index", "0")) else "") + need_text(fields, "command")
         found = self._find("tool_call", fields)
         return None if found is None else found[0] + self._say(found[1], text)
 
     def _cite(self, fields: Mapping[str, JsonText]) -> list[ev.Body] | None:
-        citation = raw(citation_of(fields["annotation"]))
+        citation = citation_of(need(fields, "annotation"))
         found = self._find("text", fields)
         if found is None:
             return None
         bodies, block = found
         block.citations += 1
-        return [*bodies, ev.BlockAnnotated(self.message_id, block.number, citation)]
+        return bodies + self.cite(block.number, citation)
 
     def _finish(self, place: object, text: JsonText) -> list[ev.Body] | None:
         """An item is whole: its blocks get what they lack, and are sealed."""
@@ -261,36 +245,18 @@ class Response:
                 rest = opened.rest(block.text)
                 is_same = is_same and (rest is not None or block.kind == "reasoning")  # its payload has all of it
                 bodies += self._say(opened, rest or "")
-            bodies += self._seal(opened, block)
-        left = [ev.BlockSealed(self.message_id, opened.number) for opened in item.open.values() if opened.kind not in _CALLS]
+            bodies += self._end(opened, block)
+        left = [self.sealed(opened) for opened in item.open.values() if opened.kind not in CALLS]
         return [*bodies, *left] if is_same else [*bodies, *left, ev.RawEvent(PROVIDER, raw(text))]
 
-    def _seal(self, opened: _Open, block: Block) -> list[ev.Body]:
-        parse: Any = block.parse
+    def _end(self, opened: _Open, block: Block) -> list[ev.Body]:
         if opened.ref != block.provider_ref:
             block = keep_id(block)  # the id that the item has in the end is the one to name it by
-        cited = block.citations[opened.citations :]
-        bodies: list[ev.Body] = [ev.BlockAnnotated(self.message_id, opened.number, raw(citation)) for citation in cited]
-        bodies.append(
-            ev.BlockSealed(
-                self.message_id,
-                opened.number,
-                signature=block.signature,
-                opaque=raw(block.opaque),
-                input=raw(block.input),
-                parse=parse,
-            )
-        )
+        cited = [body for citation in block.citations[opened.citations :] for body in self.cite(opened.number, citation)]
+        bodies = [*cited, self.sealed_as(opened.number, block)]
         if block.provider_ref == "mcp_approval_request" and block.tool_call_id is not None:
             bodies.append(ev.ToolApproval(block.tool_call_id, block.tool_call_id))
         return bodies
-
-
-def _text(fields: Mapping[str, JsonText], name: str) -> str:
-    text = decode(fields[name])
-    if not isinstance(text, str):
-        raise TypeError(f"its {name} is no text")
-    return text
 
 
 def _object(value: object) -> dict[str, Any]:

@@ -1,0 +1,81 @@
+"""What log and tables say of a conversation at one moment: one trip to the database where both lie in one file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from ledger.tables import conversations
+from stream.sqlite import SqliteStore
+from stream.sqlite.bounds import read_bounds
+from stream.sqlite.pages import read_page
+from stream.sqlite.snapshots import load_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ledger.tables.conversations import Position
+    from ledger.tables.tables import LedgerTables
+    from stream import Bounds, Event, EventStore, Snapshot
+    from stream.sqlite import Sql
+
+T = TypeVar("T")
+
+
+class Moment(Protocol):
+    """One conversation. Where the log lies elsewhere its answers are newer the later they are asked for: bounds first."""
+
+    async def position(self) -> Position:
+        """How far the ledger holds it."""
+
+    async def bounds(self) -> Bounds:
+        """See `EventStore.bounds`."""
+
+    async def snapshot(self, projector: str) -> Snapshot | None:
+        """See `SnapshotStore.load`."""
+
+    async def events(self, after: int, limit: int) -> list[Event]:
+        """See `EventStore.read`."""
+
+
+async def look(store: EventStore, tables: LedgerTables, conversation: str, job: Callable[[Moment], Awaitable[T]]) -> T:
+    """Runs `job(moment)`, which only asks. A log elsewhere is asked for each by itself, in the order of the job."""
+    if isinstance(store, SqliteStore) and store.database is tables.database:
+        return await store.database.look(lambda sql: job(_OneFile(sql, conversation)))
+    return await job(_Apart(store, tables, conversation))
+
+
+class _OneFile:
+    def __init__(self, sql: Sql, conversation: str) -> None:
+        self._sql = sql
+        self._conversation = conversation
+
+    async def position(self) -> Position:
+        return await conversations.position(self._sql, self._conversation)
+
+    async def bounds(self) -> Bounds:
+        return await read_bounds(self._sql, self._conversation)
+
+    async def snapshot(self, projector: str) -> Snapshot | None:
+        return await load_snapshot(self._sql, self._conversation, projector)
+
+    async def events(self, after: int, limit: int) -> list[Event]:
+        return await read_page(self._sql, self._conversation, after, limit)
+
+
+class _Apart:
+    def __init__(self, store: EventStore, tables: LedgerTables, conversation: str) -> None:
+        self._store = store
+        self._tables = tables
+        self._conversation = conversation
+
+    async def position(self) -> Position:
+        return await self._tables.position(self._conversation)
+
+    async def bounds(self) -> Bounds:
+        return await self._store.bounds(self._conversation)
+
+    async def snapshot(self, projector: str) -> Snapshot | None:
+        return await self._store.snapshots.load(self._conversation, projector)
+
+    async def events(self, after: int, limit: int) -> list[Event]:
+        return await self._store.read(self._conversation, after=after, limit=limit)

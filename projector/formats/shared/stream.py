@@ -1,0 +1,158 @@
+"""The one door of `feed`: what a chunk is, how its fields are read, and which faults are its own.
+
+A field that is missing or of another type raises `FormatError` where it is read. Nothing else is taken for a fault of
+the chunk: what goes wrong in a reader itself comes out as what it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+
+from projector import events as ev
+from projector.formats.format import FormatError, StreamEnd
+from projector.formats.shared.fields import Fields, shown
+from projector.json_text import InvalidJson, JsonText, decode, dump, raw, split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+F = TypeVar("F")
+DONE: Final = "[DONE]"
+_EMPTY: Final = ("null", '""', "[]", "{}")
+
+
+class StreamReader(ABC, Generic[F]):
+    """An adapter from a provider's stream to events of a conversation; `F` is how it reads the fields of a chunk.
+
+    `mint()` gives the id of the next message. What this version does not know is kept as `raw`.
+    """
+
+    PROVIDER: ClassVar[str]
+    EXPECTED: ClassVar[str]
+    """What is said of something that is no chunk at all."""
+    CALLED: ClassVar[str]
+    """What a chunk is called in an error, with a place for its type."""
+    HAS_DONE: ClassVar[bool] = False
+    """Whether a stream may end with `[DONE]`, which is no JSON."""
+
+    def __init__(self, run_id: str, mint: Callable[[], str]) -> None:
+        self._run_id = run_id
+        self._mint = mint
+        self._steps = 0
+        self._end = StreamEnd("incomplete")
+
+    def feed(self, chunk: bytes | str | dict[str, Any]) -> list[ev.Body]:
+        """The events that one chunk becomes: its JSON text (the `data` of an SSE event), or the parsed form.
+
+        Raises `FormatError` for what is no chunk of this format.
+        """
+        try:
+            text = chunk if isinstance(chunk, str) else dump(chunk) if isinstance(chunk, dict) else chunk.decode()
+            if self.HAS_DONE and text.strip() == DONE:
+                return self._close()
+            kind, fields = self._read(text)
+        except UnicodeDecodeError as error:
+            why = f"it is no UTF-8 text: {error.reason} at byte {error.start}"
+            raise FormatError(f"{self.EXPECTED} ({why})") from error
+        except InvalidJson as error:
+            raise self._refusal(error) from error
+        try:
+            bodies = self._take(kind, fields, text)
+        except (FormatError, InvalidJson) as error:
+            raise FormatError(f"{self.CALLED.format(kind)} lacks what it needs ({error})") from error
+        return [ev.RawEvent(self.PROVIDER, raw(text))] if bodies is None else bodies
+
+    def end(self) -> StreamEnd:
+        """How the run would end here: `incomplete` in the middle of a response, `failed` after an error."""
+        return self._end
+
+    @abstractmethod
+    def _read(self, text: JsonText) -> tuple[str, F]:
+        """The type of a chunk, "" where it has none, and its fields. Raises `InvalidJson`, `FormatError`."""
+
+    @abstractmethod
+    def _take(self, kind: str, fields: F, text: JsonText) -> list[ev.Body] | None:
+        """The events of a chunk; None for one that nobody knows. Raises `InvalidJson`, `FormatError`."""
+
+    def _close(self) -> list[ev.Body]:
+        """The events of `[DONE]`."""
+        return []
+
+    def _refusal(self, error: InvalidJson) -> FormatError:  # noqa: ARG002 - some say why
+        return FormatError(self.EXPECTED)
+
+    def _conclude(self, end: StreamEnd) -> None:
+        """How the run ends; an error in the stream is not undone by what follows."""
+        if self._end.outcome != "failed":
+            self._end = end
+
+
+def typed_fields(text: JsonText, place: str) -> tuple[Fields, str]:
+    """A chunk as `Fields`, and its type. Raises `InvalidJson` for what is no object, or has none."""
+    try:
+        fields = Fields(text, place)
+        return fields, fields.text("type")
+    except FormatError as error:
+        raise InvalidJson(str(error)) from error
+
+
+def need(fields: Mapping[str, JsonText], name: str) -> JsonText:
+    """A field that must be there, as JSON text. Raises `FormatError`."""
+    try:
+        return fields[name]
+    except KeyError as error:
+        raise FormatError(f'"{name}" is not there') from error
+
+
+def need_text(fields: Mapping[str, JsonText], name: str) -> str:
+    """A field that must be text. Raises `FormatError`."""
+    value = decode(need(fields, name))
+    if not isinstance(value, str):
+        raise _wrong(fields, name, "text")
+    return value
+
+
+def maybe_text(fields: Mapping[str, JsonText], name: str) -> str | None:
+    """A field that is text; None where it is empty, null or not there. Raises `FormatError`."""
+    value = decode(fields[name]) if name in fields else None
+    if isinstance(value, str):
+        return value
+    if value:
+        raise _wrong(fields, name, "text")
+    return None
+
+
+def need_whole(fields: Mapping[str, JsonText], name: str) -> int:
+    """A field that must be a whole number. Raises `FormatError`."""
+    try:
+        return int(need(fields, name))
+    except ValueError as error:
+        raise _wrong(fields, name, "a whole number") from error
+
+
+def maybe_whole(fields: Mapping[str, JsonText], name: str) -> int | None:
+    """A field that is a whole number, or null, or not there. Raises `FormatError`."""
+    value = decode(fields[name]) if name in fields else None
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise _wrong(fields, name, "a whole number")
+    return value
+
+
+def need_object(fields: Mapping[str, JsonText], name: str) -> dict[str, JsonText]:
+    """The fields of a field that must be an object. Raises `FormatError`."""
+    try:
+        return split(need(fields, name))
+    except InvalidJson as error:
+        raise _wrong(fields, name, "an object") from error
+
+
+def maybe_object(fields: Mapping[str, JsonText], name: str) -> dict[str, JsonText]:
+    """The fields of a field that is an object; none where it is empty, null or not there. Raises `FormatError`."""
+    return {} if fields.get(name, "null") in _EMPTY else need_object(fields, name)
+
+
+def _wrong(fields: Mapping[str, JsonText], name: str, expected: str) -> FormatError:
+    return FormatError(f'"{name}" should be {expected}, not {shown(fields[name])}')
