@@ -99,18 +99,17 @@ def typed_fields(text: JsonText, place: str) -> tuple[Fields, str]:
 
 def need(fields: Mapping[str, JsonText], name: str) -> JsonText:
     """A field that must be there, as JSON text. Raises `FormatError`."""
-    try:
-        return fields[name]
-    except KeyError as error:
-        raise FormatError(f'"{name}" is not there') from error
+    if name not in fields:
+        raise FormatError(f'"{name}" is not there')
+    return fields[name]
 
 
 def need_text(fields: Mapping[str, JsonText], name: str) -> str:
     """A field that must be text. Raises `FormatError`."""
-    value = decode(need(fields, name))
-    if not isinstance(value, str):
-        raise _wrong(fields, name, "text")
-    return value
+    value = decode(fields[name] if name in fields else need(fields, name))
+    if isinstance(value, str):
+        return value
+    raise _wrong(fields, name, "text")
 
 
 def maybe_text(fields: Mapping[str, JsonText], name: str) -> str | None:
@@ -126,7 +125,7 @@ def maybe_text(fields: Mapping[str, JsonText], name: str) -> str | None:
 def need_whole(fields: Mapping[str, JsonText], name: str) -> int:
     """A field that must be a whole number. Raises `FormatError`."""
     try:
-        return int(need(fields, name))
+        return int(fields[name] if name in fields else need(fields, name))
     except ValueError as error:
         raise _wrong(fields, name, "a whole number") from error
 
@@ -144,7 +143,7 @@ def maybe_whole(fields: Mapping[str, JsonText], name: str) -> int | None:
 def need_object(fields: Mapping[str, JsonText], name: str) -> dict[str, JsonText]:
     """The fields of a field that must be an object. Raises `FormatError`."""
     try:
-        return split(need(fields, name))
+        return split(fields[name] if name in fields else need(fields, name))
     except InvalidJson as error:
         raise _wrong(fields, name, "an object") from error
 
