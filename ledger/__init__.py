@@ -32,13 +32,22 @@ from ledger.runs.run import Run
 from ledger.runs.start import ACTIVE_LEAF
 from ledger.tables.media import Media
 from ledger.transcript import Tree
+from ledger.transfer.adoption import ImportedLog
+from ledger.transfer.file_import import ImportedHistory, ImportReport, RefusedFile
+from ledger.transfer.files import FileError
+from ledger.transfer.importing import ImportResult
 
 __all__ = [
     "ACTIVE_LEAF",
     "Context",
     "ConversationInfo",
     "Erased",
+    "FileError",
     "ImportDiffers",
+    "ImportReport",
+    "ImportResult",
+    "ImportedHistory",
+    "ImportedLog",
     "Ledger",
     "LedgerBehind",
     "LedgerDamaged",
@@ -48,6 +57,7 @@ __all__ = [
     "Media",
     "NoSend",
     "OpenRun",
+    "RefusedFile",
     "Replay",
     "Run",
     "RunEnded",

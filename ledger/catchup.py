@@ -1,4 +1,4 @@
-"""Catch-up: takes every run that ended into the ledger, once. There is no other way to commit (DESIGN §4)."""
+"""Catch-up: takes every run that ended into the ledger, once. There is no other way to commit."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ import structlog
 
 from ledger.erasure import finish_erasure, is_pending
 from ledger.errors import LedgerBehind
-from ledger.projection import Ended, project
 from projector import State, open_runs
 from projector.compaction import keep
+from projector.deltas import join_events
+from projector.effects import RunClosed
+from projector.folds import project
 from projector.loading import restore
 from stream import SnapshotUnreadable, Truncated
 
 if TYPE_CHECKING:
-    from ledger.projection import Effect
-    from ledger.tables.tables import LedgerTables, Position
-    from stream import EventStore
+    from collections.abc import Sequence
+
+    from ledger.tables.conversations import Position
+    from ledger.tables.tables import LedgerTables
+    from projector.effects import Effect
+    from stream import Event, EventStore
 
 _LOG: Final = structlog.get_logger("tailfold.ledger")
 _PAGE_EVENTS: Final = 1000
@@ -61,12 +66,7 @@ class CatchUp:
                 continue
             known = await self._known_state(conversation, position)
             while events := await self._store.read(conversation, after=known.state.last_seq, limit=_PAGE_EVENTS):
-                state = known.state
-                effects: list[Effect] = []
-                for event in events:
-                    state, effect = project(state, event)
-                    if effect is not None and event.seq > position.projected_seq:
-                        effects.append(effect)
+                state, effects = _project_all(known.state, events, after=position.projected_seq)
                 if state.last_seq > position.projected_seq:
                     if not await self._advance(conversation, position, state, effects):
                         break  # another process was faster: look again
@@ -85,7 +85,7 @@ class CatchUp:
             effects=effects,
         )
         for effect in effects if taken else ():
-            if isinstance(effect, Ended):
+            if isinstance(effect, RunClosed):
                 _LOG.info("run.committed", conversation=conversation, run_id=effect.run.run_id, status=effect.end.status)
         return taken
 
@@ -120,6 +120,21 @@ class CatchUp:
         if len(self._known) > _KNOWN:
             self._known.popitem(last=False)
         return known
+
+
+def _project_all(state: State, events: Sequence[Event], *, after: int) -> tuple[State, list[Effect]]:
+    """The open runs after `events`, and what the ledger has to do about those behind `after`."""
+    effects: list[Effect] = []
+    for event, parts in join_events(events):
+        following, effect = project(state, event)
+        if len(parts) > 1 and len(following.anomalies) > len(state.anomalies):
+            for part in parts:  # deltas of a block that takes none: each is an anomaly of its own
+                state, _ = project(state, part)
+            continue
+        state = following
+        if effect is not None and event.seq > after:
+            effects.append(effect)
+    return state, effects
 
 
 class _Known(NamedTuple):

@@ -1,4 +1,4 @@
-"""Erase: log, snapshots, transcript and media of a conversation, so that nothing of it can be found again (law 15).
+"""Erase: log, snapshots, transcript and media of a conversation, so that nothing of it can be found again.
 
 The intention is stored first, so a crash anywhere is finished by whoever comes next. Writers that are under way are
 fenced behind a barrier: an event that is only taken where no run is open.
@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import structlog
 from msgspec.structs import replace
 
-from ledger.tables.commit import NEW_CONVERSATION
+from ledger.tables import erasures
+from ledger.tables.conversations import make_known
 from projector import events as ev
 from projector.folds import open_runs
 from projector.state import State
-from stream import CorruptEvent, Producer, ProducerFenced, ProducerGap, SeqConflict, StoreBusy, StoreFull, StoreUnusable
+from stream import CorruptEvent, Producer, ProducerFenced, ProducerGap, SeqConflict
 from stream.clock import now_ms
 from stream.sqlite import MEMORY, SqliteStore
 from stream.sqlite.statistics import stream_statistics
+from stream.sqlite.vacuum import clean_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,12 +34,8 @@ if TYPE_CHECKING:
     from stream.sqlite import Database, Sql
 
 _LOG: Final = structlog.get_logger("tailfold.ledger")
-_WIPED: Final = ("messages", "runs", "selections", "uses", "choices")
-_CHECKPOINT_S: Final = 2.0
 _CLAIM_MS: Final = 5_000
 _POLL_S: Final = 0.05
-_LOOK: Final = "SELECT messages, runs, erased FROM conversations WHERE name = ?"
-_NOTE: Final = "UPDATE conversations SET erased = ?2 WHERE name = ?1"
 
 
 class Erased(msgspec.Struct, frozen=True):
@@ -77,14 +74,14 @@ async def begin_erasure(tables: LedgerTables, conversation: str, events: int) ->
     """Stores the intention; from here on it will happen. `events` is how many there are in this life of the stream."""
 
     async def job(sql: Sql) -> None:
-        await sql(NEW_CONVERSATION, (conversation,))
-        [(messages, runs, before)] = await sql(_LOOK, (conversation,))
+        await make_known(sql, conversation)
+        _, messages, runs, before = await erasures.look(sql, conversation)
         earlier = Counts(0, 0, 0, 0, is_done=True) if before is None else msgspec.json.decode(before, type=Counts)
         if earlier.is_done:
             counts = Counts(messages + earlier.messages, runs + earlier.runs, events + earlier.events, now_ms())
-            await sql(_NOTE, (conversation, _encode(counts)))
+            await erasures.note(sql, conversation, _encode(counts))
 
-    await tables.database.transact(job)
+    await tables.transact(job)
 
 
 async def finish_erasure(store: EventStore, tables: LedgerTables, conversation: str) -> Erased:
@@ -123,14 +120,13 @@ async def _claim(tables: LedgerTables, conversation: str, claim: str) -> Counts:
     """The intention as it is, with our claim on it unless another process holds one."""
 
     async def job(sql: Sql) -> Counts:
-        [(_, _, erased)] = await sql(_LOOK, (conversation,))
-        counts = msgspec.json.decode(erased, type=Counts)
+        counts = await _counts(sql, conversation)
         if not counts.is_done and (counts.claim == claim or counts.claimed_until < now_ms()):
             counts = replace(counts, claim=claim, claimed_until=now_ms() + _CLAIM_MS)
-            await sql(_NOTE, (conversation, _encode(counts)))
+            await erasures.note(sql, conversation, _encode(counts))
         return counts
 
-    return await tables.database.transact(job)
+    return await tables.transact(job)
 
 
 async def _shut_out_writers(store: EventStore, tables: LedgerTables, conversation: str) -> bool:
@@ -184,38 +180,25 @@ async def _wipe(tables: LedgerTables, conversation: str, claim: str, origin: int
     """
 
     async def job(sql: Sql) -> bool:
-        [(key, erased)] = await sql("SELECT id, erased FROM conversations WHERE name = ?", (conversation,))
-        counts = msgspec.json.decode(erased, type=Counts)
+        counts = await _counts(sql, conversation)
         if counts.claim != claim:
             return False
-        await sql(
-            """DELETE FROM media WHERE id IN (SELECT media FROM uses WHERE conversation = ?1)
-              AND NOT EXISTS (SELECT 1 FROM uses AS u WHERE u.media = media.id AND u.conversation <> ?1)""",
-            (key,),
-        )
-        for table in _WIPED:
-            await sql(f"DELETE FROM {table} WHERE conversation = ?", (key,))  # noqa: S608 - constants
-        await sql(
-            """UPDATE conversations SET projected_seq = ?2, replay_from = ?2, leaf = NULL, title = NULL, metadata = NULL,
-              archived = 0, messages = 0, runs = 0, orphans = 0, holes = NULL, erased = ?3, rewound = rewound + 1
-              WHERE id = ?1""",
-            (key, origin, _encode(replace(counts, is_wiped=True))),
-        )
+        key = (await erasures.look(sql, conversation)).key
+        await erasures.wipe(sql, key, origin, _encode(replace(counts, is_wiped=True)))
         return True
 
-    return await tables.database.transact(job)
+    return await tables.transact(job)
 
 
 async def _conclude(tables: LedgerTables, conversation: str, done: Counts) -> None:
     """Comes last, so that after a crash before the bytes are gone somebody cleans the files."""
 
     async def job(sql: Sql) -> None:
-        [(_, _, erased)] = await sql(_LOOK, (conversation,))
-        counts = msgspec.json.decode(erased, type=Counts)
+        counts = await _counts(sql, conversation)
         if counts.is_wiped and not counts.is_done and counts.at == done.at:
-            await sql(_NOTE, (conversation, _encode(replace(counts, is_done=True, claim="", claimed_until=0))))
+            await erasures.note(sql, conversation, _encode(replace(counts, is_done=True, claim="", claimed_until=0)))
 
-    await tables.database.transact(job)
+    await tables.transact(job)
 
 
 async def _clean_files(store: EventStore, tables: LedgerTables, conversation: str) -> str | None:
@@ -233,32 +216,14 @@ async def _clean_files(store: EventStore, tables: LedgerTables, conversation: st
             return f"{left.unswept_rows} rows of its log could not be swept: run `tailfold vacuum` later"
         if store.database is not tables.database:
             databases.append(store.database)
-    reasons = [await _clean_file(database) for database in databases if database.path != MEMORY]
+    reasons = [await clean_file(database) for database in databases if database.path != MEMORY]
     return next((why for why in reasons if why is not None), None)
 
 
-async def _clean_file(database: Database) -> str | None:
-    try:
-        await database.write(lambda sql: sql("VACUUM"))
-    except (StoreBusy, StoreFull, StoreUnusable) as error:  # it is gone, if not proven so
-        return f"the file could not be written anew, run `tailfold vacuum` later: {error}"
-    if not await _empty_wal(database):
-        return f"another process still reads old pages of {database.path}: end it, then run `tailfold vacuum`"
-    return None
-
-
-async def _empty_wal(database: Database) -> bool:
-    deadline = time.monotonic() + _CHECKPOINT_S
-    while True:
-        try:
-            rows: list[Any] = await database.write(lambda sql: sql("PRAGMA wal_checkpoint(TRUNCATE)"))
-        except StoreBusy:
-            rows = [(1,)]
-        if not rows[0][0]:
-            return True
-        if time.monotonic() > deadline:
-            return False
-        await asyncio.sleep(_POLL_S)
+async def _counts(sql: Sql, conversation: str) -> Counts:
+    standing = await erasures.look(sql, conversation)
+    assert standing.erased is not None
+    return msgspec.json.decode(standing.erased, type=Counts)
 
 
 def _encode(counts: Counts) -> str:

@@ -1,4 +1,4 @@
-"""Follows a conversation: its events, or where they can't be continued a snapshot and then what comes (law 8)."""
+"""Follows a conversation: its events, or where they can't be continued what a client would show, and then what comes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from stream import Diverged, Truncated, follow
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ledger.catchup import CatchUp
-    from ledger.tables.tables import LedgerTables
+    from ledger.engine import Engine
     from projector import Message, State
-    from stream import Event, EventStore
+    from stream import Event
 
 MAX_REPLAYED: Final = 200
 
@@ -43,34 +42,28 @@ class Replay(NamedTuple):
 
 
 async def follow_conversation(
-    store: EventStore,
-    tables: LedgerTables,
-    catch_up: CatchUp,
-    conversation: str,
-    *,
-    after: int,
-    incarnation: str | None,
+    engine: Engine, conversation: str, *, after: int, incarnation: str | None
 ) -> AsyncIterator[Event | Replay]:
     """See `Ledger.follow`."""
     while True:
         try:
-            async for event in follow(store, conversation, after=after, incarnation=incarnation):
+            async for event in follow(engine.store, conversation, after=after, incarnation=incarnation):
                 yield event
                 after = event.seq
         except (Truncated, Diverged):
-            replay = await take_replay(store, tables, catch_up, conversation)
+            replay = await _take_replay(engine, conversation)
             yield replay
             after, incarnation = replay.last_seq, None
 
 
-async def take_replay(store: EventStore, tables: LedgerTables, catch_up: CatchUp, conversation: str) -> Replay:
+async def _take_replay(engine: Engine, conversation: str) -> Replay:
     """The conversation as it is now, at one position of its log."""
-    caught = await catch_up.run(conversation)
-    messages = [] if caught.leaf is None else await tables.path(conversation, caught.leaf, MAX_REPLAYED + 1)
+    caught = await engine.catch_up(conversation)
+    messages = [] if caught.leaf is None else await engine.tables.path(conversation, caught.leaf, MAX_REPLAYED + 1)
     return Replay(
         conversation,
         caught.state.last_seq,
-        store.incarnation,
+        engine.store.incarnation,
         messages[-MAX_REPLAYED:],
         len(messages) > MAX_REPLAYED,
         open_runs_of(caught.state),

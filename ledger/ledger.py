@@ -2,93 +2,81 @@
 
 from __future__ import annotations
 
-import asyncio
-import secrets
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-import structlog
-
-from ledger.context.context import Contexts
-from ledger.erasure import begin_erasure, finish_erasure
-from ledger.errors import LedgerBehind, LedgerDiverged, UnknownConversation, UnknownMessage, UnknownRun
-from ledger.following import follow_conversation
-from ledger.pins import pins_of
-from ledger.runs.outbox import Outbox
-from ledger.runs.run import Run
-from ledger.runs.start import ACTIVE_LEAF, Parent, abandon, append_start
-from ledger.tables.holds import held, hold
-from ledger.tables.media import get_media, put_media
+from ledger.amendments import add_media, annotate, describe, record, redact, select
+from ledger.context.context import Context, expand, make_context, recover_overflow
+from ledger.context.sends import arrive, begin_send
+from ledger.engine import Engine
+from ledger.exports import export
+from ledger.following import OpenRun, Replay, follow_conversation
+from ledger.listings import find_run, list_anomalies, list_conversations, list_open_runs, list_runs
+from ledger.runs.recovery import cancel, recover
+from ledger.runs.start import ACTIVE_LEAF, Beginning, Parent, RunOptions, Runs
+from ledger.tables.conversations import Page
+from ledger.tables.holds import hold
+from ledger.tables.media import Media, get_media
+from ledger.transcript import Tree, read_transcript, read_tree
+from ledger.transfer.file_import import import_file
 from ledger.transfer.importing import ImportResult, import_history
+from ledger.transfer.progress import untold
 from ledger.transfer.recorded import Recorded
-from ledger.upkeep import reconcile as reconciliation
+from ledger.transfer.sources import AUTO
 from ledger.upkeep.backup import back_up, file_of
-from projector import compact, load, open_runs
-from projector import events as ev
-from projector.compaction import keep
-from projector.context.retention import POLICY
-from projector.events import validate
-from projector.formats import STREAMS
-from projector.json_text import dump, encode, join_fields, raw
-from stream import (
-    CorruptEvent,
-    NewEvent,
-    Producer,
-    ProducerFenced,
-    ProducerGap,
-    SnapshotUnreadable,
-)
-from stream.limits import MAX_RUN_ID_BYTES, check_id, check_position
-from stream.sqlite.statistics import store_statistics
+from ledger.upkeep.compact import compact, project
+from ledger.upkeep.erase import erase
+from ledger.upkeep.reconcile import reconcile
+from projector.context import Pipeline, ProviderCapabilities, ProviderSession, Refusal, Request, Used
+from projector.context.tokens import Tokenizer, estimate
+from stream.limits import check_position
+from stream.sqlite.statistics import StoreStatistics, store_statistics
 from stream.tasks import finish_anyway
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
-    from types import TracebackType
+    from os import PathLike
 
+    from ledger.catchup import Caught
     from ledger.erasure import Erased
-    from ledger.following import Replay
-    from ledger.records import RunInfo
-    from ledger.tables.media import Media
+    from ledger.records import ConversationInfo, RunInfo
+    from ledger.runs.run import Run
     from ledger.tables.tables import LedgerTables
+    from ledger.transfer.file_import import ImportReport
+    from ledger.transfer.progress import Progress
     from ledger.upkeep.verify import Finding
-    from projector import Block, Compaction, Projector, State
-    from projector.events import Action
+    from projector import Block, Compaction, Message, Projector
+    from projector.context.overflow import Recovery
+    from projector.events import Action, ContextExpanded
+    from projector.formats import Export
     from projector.formats.shared.history import History
-    from projector.formats.shared.media_refs import Attachment
-    from stream import AppendResult, Event, EventStore
-    from stream.sqlite.statistics import StoreStatistics
+    from projector.run_draft import Anomaly
+    from stream import AppendResult, Event, EventStore, NewEvent
 
 S = TypeVar("S")
-_LOG = structlog.get_logger("tailfold.ledger")
+_PIPELINE: Final = Pipeline()
+_STATELESS: Final = ProviderCapabilities()
 
 
-class Ledger(Contexts):
+class Ledger:
     """Begins runs, keeps their transcripts, and mends what a crash left. Made by `open_ledger`.
 
     Every method raises the errors of the log (`StreamError`) as they are. A conversation is known from its first
-    event on; asking for one that is not raises `UnknownConversation`.
+    event on; asking for one that is not raises `UnknownConversation`. `store` is the log, `tables` the transcript, and
+    `engine` what the functions work on that do it all.
     """
 
     def __init__(self, store: EventStore, tables: LedgerTables, projectors: Sequence[Projector[Any]] = ()) -> None:
-        super().__init__(store, tables)
-        self._runs: set[Run] = set()
-        self._background: set[asyncio.Task[None]] = set()
-        self.projectors = tuple(projectors)
+        self.engine = engine = Engine(store, tables, projectors)
+        self.store, self.tables, self.projectors = engine.store, engine.tables, engine.projectors
+        self._runs = Runs(engine)
 
     async def begin_run(
-        self,
-        conversation: str,
-        *,
-        run_id: str | None = None,
-        parent: str | Parent | None = ACTIVE_LEAF,
-        format: str | None = None,  # noqa: A002 - the word users know from the command line
-        trigger: str = "submit",
-        model: str | None = None,
-        provider: str | None = None,
+        self, conversation: str, *, run_id: str | None = None, parent: str | Parent | None = ACTIVE_LEAF,
+        format: str | None = None, trigger: str = "submit", model: str | None = None, provider: str | None = None,  # noqa: A002
         flush_ms: int = 100,
-    ) -> Run:
+    ) -> Run:  # fmt: skip
         """Begins a run behind the active leaf, or behind `parent` (None: as a new root); returns when that is durable.
 
         `format` names what `Run.feed` takes. `flush_ms` is how long a delta may wait to be joined with others, 0
@@ -96,68 +84,67 @@ class Ledger(Contexts):
         run on the active leaf has no end and no parent is named, `UnknownMessage` for a parent that is not committed,
         `RunExists` for an id that was used.
         """
-        check_id("conversation id", conversation)
-        run_id = check_id("run id", secrets.token_hex(8) if run_id is None else run_id, max_bytes=MAX_RUN_ID_BYTES)
-        if format is not None and format not in STREAMS:
-            raise ValueError(f"{format!r} is no stream format: use one of {', '.join(STREAMS)}")
-        if flush_ms < 0:
-            raise ValueError(f"flush_ms must be 0 or more, not {flush_ms}")
-        start = ev.RunStarted(run_id, None, trigger, run_id, model, provider or format)
-        work = self._begin(conversation, start, parent, format, flush_ms)
-        beginning = asyncio.create_task(work, name=f"tailfold begin of {run_id}")
-        try:
-            return await asyncio.shield(beginning)
-        except asyncio.CancelledError:
-            # Nobody holds the run that may have begun: end it, or it would bar the conversation.
-            self._background.add(task := asyncio.create_task(abandon(beginning)))
-            task.add_done_callback(self._background.discard)
-            raise
+        options = RunOptions(run_id, parent, format, trigger, model, provider, flush_ms)
+        return await self._runs.begin(conversation, options)
 
-    async def _begin(
-        self, conversation: str, start: ev.RunStarted, parent: str | Parent | None, provider_format: str | None, flush_ms: int
-    ) -> Run:
-        seq = await append_start(self.store, self.tables, self._catch_up, conversation, start, parent)
-        outbox = Outbox(self.store, conversation, Producer(start.run_id, 0, 1), seq, flush_ms=flush_ms)
+    def run(
+        self, conversation: str, *, run_id: str | None = None, parent: str | Parent | None = ACTIVE_LEAF,
+        format: str | None = None, trigger: str = "submit", model: str | None = None, provider: str | None = None,  # noqa: A002
+        flush_ms: int = 100,
+    ) -> Beginning:  # fmt: skip
+        """`async with ledger.run("chat") as run`: begins a run with the options of `begin_run`, and ends it.
 
-        async def keep(media: Attachment) -> None:
-            await put_media(self.tables, conversation, media.data, media.media_type)
+        `await ledger.run("chat")` leaves the end to you.
+        """
+        return Beginning(self._runs, conversation, RunOptions(run_id, parent, format, trigger, model, provider, flush_ms))
 
-        run = Run(conversation, start.run_id, outbox, provider_format=provider_format, ended=self._end_run, keep=keep)
-        self._runs.add(run)
-        return run
-
-    async def fork(self, conversation: str, message_id: str, **options: Any) -> Run:
-        """Begins a run behind an earlier message; what it supersedes stays readable. Options as in `begin_run`."""
-        return await self.begin_run(conversation, parent=message_id, **options)
-
-    def run(self, conversation: str, **options: Any) -> _Running:
-        """`async with ledger.run("chat") as run`: begins a run with the options of `begin_run`, and ends it."""
-        return _Running(self, conversation, options)
+    def fork(
+        self, conversation: str, message_id: str, *, run_id: str | None = None,
+        format: str | None = None, trigger: str = "submit", model: str | None = None, provider: str | None = None,  # noqa: A002
+        flush_ms: int = 100,
+    ) -> Beginning:  # fmt: skip
+        """A run behind an earlier message; what it supersedes stays readable. Otherwise as `run`."""
+        return Beginning(self._runs, conversation, RunOptions(run_id, message_id, format, trigger, model, provider, flush_ms))
 
     async def record(self, conversation: str, events: Sequence[NewEvent], *, expected_seq: int | None = None) -> AppendResult:
-        """Appends events that a caller made itself, after checking each body (law 14). Raises `InvalidEvent`."""
-        validate(list(events))
-        return await self.store.append(conversation, events, expected_seq=expected_seq)
+        """Appends events that a caller made itself, after checking each body. Raises `InvalidEvent`."""
+        return await record(self.engine, conversation, events, expected_seq=expected_seq)
 
     async def take_in(self, conversation: str, history: History) -> ImportResult:
         """Records a history that another program has kept, as `projector.formats.READERS` read it; twice adds nothing.
 
         Its media go to the store. Raises `ImportDiffers` where the conversation holds something else in its place.
         """
-        return await import_history(self, conversation, Recorded(history))
+        return await import_history(self.engine, conversation, Recorded(history))
+
+    async def import_file(
+        self, path: str | PathLike[str], *, format: str = AUTO, into: str | None = None, progress: Progress = untold,  # noqa: A002
+    ) -> ImportReport:  # fmt: skip
+        """Takes in a file, gzipped or not, of another program or provider, or what `tailfold export` wrote; twice adds nothing.
+
+        All of it is looked through before anything is stored. Of a folder each file below it is taken in or refused, and
+        one that is refused does not stop the others. `format` is told by the file itself, or one of those that
+        `tailfold import --format` takes. A conversation has the id that it had in an export of ours, else the name of the
+        file, and behind it of the conversation where the file holds several; with `into`, which is for a file of one,
+        that. `progress` hears what is done. The report says of each conversation what was added, what was there, and what
+        has no place here.
+
+        Raises `FileError` with the place and the way out for a file that can't be read, is of no such format, or holds what
+        can't be stored, `ImportDiffers` where the conversation holds something else in its place, `ValueError` for a
+        format that is none, and for `into` with a folder, `InvalidId`.
+        """
+        return await import_file(self.engine, Path(path), format=format, into=into, progress=progress)
 
     async def select(self, conversation: str, message_id: str) -> None:
         """Makes the path through a committed message the active one, until a later turn is committed at one of its forks.
 
         Raises `UnknownMessage`.
         """
-        await self._require_message(conversation, message_id)
-        await self._note(conversation, ev.BranchSelected(message_id))
+        await select(self.engine, conversation, message_id)
 
     async def annotate(self, conversation: str, message_id: str, patch: Mapping[str, Any]) -> None:
         """Merges `patch` into the metadata of a message, also while its run is open. Raises `UnknownMessage`."""
-        await self._require_message(conversation, message_id, is_open_enough=True)
-        await self._note(conversation, ev.MessageAnnotated(message_id, raw(dump(dict(patch)))))
+        await annotate(self.engine, conversation, message_id, patch)
 
     async def redact(
         self, conversation: str, message_id: str, blocks: Sequence[Block] = (), *, reason: str | None = None
@@ -166,99 +153,168 @@ class Ledger(Contexts):
 
         That is no `erase`: the log keeps what was said until it is compacted.
         """
-        await self._require_message(conversation, message_id, is_open_enough=True)
-        message = await self.tables.message(conversation, message_id)
-        if message is not None and POLICY in message.metadata:
-            await self.annotate(conversation, message_id, {POLICY: None})
-        await self._note(conversation, ev.MessageRedacted(message_id, raw(encode(list(blocks)).decode()), reason))
+        await redact(self.engine, conversation, message_id, blocks, reason=reason)
 
     async def describe(
-        self,
-        conversation: str,
-        *,
-        title: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        labels: Sequence[str] | None = None,
-        archived: bool | None = None,
-    ) -> None:
+        self, conversation: str, *, title: str | None = None, metadata: Mapping[str, Any] | None = None,
+        labels: Sequence[str] | None = None, archived: bool | None = None,
+    ) -> None:  # fmt: skip
         """Says what a list of conversations shows. `metadata` is merged, a None in it takes a field away.
 
         A conversation that is not known yet begins with this.
         """
-        fields = {name: dump(value) for name, value in (metadata or {}).items()}
-        if labels is not None:
-            fields["labels"] = dump(list(labels))
-        check_id("conversation id", conversation)
-        if title is not None or fields:
-            is_new = (await self.store.bounds(conversation)).head == 0
-            body = ev.ConversationCreated if is_new else ev.ConversationUpdated
-            await self._note(conversation, body(title, raw(join_fields(fields) if fields else None)))
-        if archived is not None:
-            await self._note(conversation, ev.ConversationArchived(archived))
+        await describe(self.engine, conversation, title=title, metadata=metadata, labels=labels, archived=archived)
 
     async def add_media(self, conversation: str, data: bytes, media_type: str) -> str:
         """Keeps the bytes of an image or a file, once per content; returns the id (SHA-256) that blocks name it by."""
-        media_id = await put_media(self.tables, check_id("conversation id", conversation), data, media_type)
-        await self._note(conversation, ev.MediaAdded(media_id, media_type, len(data)))
-        return media_id
+        return await add_media(self.engine, conversation, data, media_type)
 
     async def media(self, media_id: str) -> Media:
         """What was added. Raises `UnknownMedia`, and `LedgerDamaged` for bytes that are not what was added."""
         return await get_media(self.tables, media_id)
 
+    async def transcript(
+        self, conversation: str, *, branch: Literal["active", "all"] = "active",
+        selections: Mapping[str, str] | None = None, before: str | None = None, limit: int | None = None,
+    ) -> list[Message]:  # fmt: skip
+        """The committed messages of the active path in order; with `limit` the last ones, with `before` those ahead of it.
+
+        `selections` are other turns at forks, `{parent: child}` with '' for the root; one that names nothing is passed
+        over. `branch="all"` gives every message in the order of the log, also what is left of failed runs. Where events
+        are gone that the ledger has not taken in, it gives what there is (`reconcile` tells). Raises `UnknownMessage`
+        for a `before` that the conversation does not have.
+        """
+        return await read_transcript(
+            self.engine, conversation, branch=branch, selections=selections, before=before, limit=limit
+        )
+
+    async def tree(self, conversation: str) -> Tree:
+        """All messages as a tree, and where it forks."""
+        return await read_tree(self.engine, conversation)
+
+    async def export(
+        self, conversation: str, format: str, *,  # noqa: A002 - the word users know from the command line
+        selections: Mapping[str, str] | None = None, messages: Sequence[Message] | None = None,
+    ) -> Export:  # fmt: skip
+        """The active path as a provider or program takes it, with what was lost or mended on the way.
+
+        `format` is one of `projector.formats.WRITERS`, or of `STREAM_WRITERS` for what would have been streamed. With
+        `messages` it is those of a view that are written (`Ledger.context`). Bytes of media are put in from the store.
+        Log and ledger stay as they are. Raises `ValueError` for a format that is none.
+        """
+        return await export(self.engine, conversation, format, selections=selections, messages=messages)
+
+    async def context(
+        self, conversation: str, *, provider: str = "", pipeline: Pipeline = _PIPELINE, turn: int | None = None,
+        run: Run | str | None = None, selections: Mapping[str, str] | None = None,
+        capabilities: ProviderCapabilities = _STATELESS, system_prompt: str = "", working_directory: str | None = None,
+        mode: Literal["full", "delta"] | None = None, now: int | None = None, used: Used | None = None,
+    ) -> Context:  # fmt: skip
+        """What to send of the active path, or with `run` of the path of an open run with all that it has said so far.
+
+        `turn` is how many prompts went out before; the steps of the runs on the path, if it is not given. Of a provider
+        that keeps the session (`capabilities`) only what it lacks is sent, as far as that is certain; `mode` overrides
+        that. `now` and times of sessions in ms. New summaries are recorded before this returns. Raises `UnknownRun` for
+        a run that is not open, `ValueError` for a turn, time or mode that is none and for a retention policy that does
+        not fit its message, and `UnknownConversation` where it was erased meanwhile.
+        """
+        return await make_context(
+            self.engine, conversation, provider=provider, pipeline=pipeline, turn=turn, run=run, selections=selections or {},
+            capabilities=capabilities, system_prompt=system_prompt, working_directory=working_directory, mode=mode, now=now,
+            used=used,
+        )  # fmt: skip
+
+    async def expand(
+        self, context: Context, request: Request | str, *, item_range: tuple[int, int] | None = None, reason: str = ""
+    ) -> ContextExpanded | Refusal:
+        """Shows a shortened or left out message in full again, from the next context on, or says why not.
+
+        `request` is a message id, or what `read_request` found in a model's answer to this very context: an index in it
+        is of this view. `notice` tells the model what came of it. Nothing is recorded for a refusal.
+        """
+        return await expand(self.engine, context, request, item_range=item_range, reason=reason)
+
+    async def recover_overflow(self, context: Context, limit_tokens: int, *, tokenizer: Tokenizer = estimate) -> Recovery:
+        """Shortens a context that a provider refused as too long, step by step until it fits, and records that.
+
+        `messages` of the answer are to be sent instead; later contexts stay as short. All of it can be expanded.
+        """
+        return await recover_overflow(self.engine, context, limit_tokens, tokenizer=tokenizer)
+
+    async def begin_send(
+        self, context: Context, *, session_id: str | None = None, expires_at: int | None = None
+    ) -> ProviderSession:
+        """Says that this context goes out now, so that a crash before `acknowledge` is noticed; returns the session.
+
+        A full one begins a new session, whose id is `session_id`, or made up. Call it before anything is sent. Raises
+        `SendOvertaken` for a delta where another send has begun or arrived since the context was made.
+        """
+        return await begin_send(self.engine, context, session_id=session_id, expires_at=expires_at)
+
+    async def acknowledge(
+        self, context: Context, reply_ids: Collection[str] = (), *, run: Run | str | None = None, session_id: str | None = None,
+    ) -> ProviderSession:  # fmt: skip
+        """Says that what was sent has arrived and was answered with these messages; `session_id` as the provider named it.
+
+        The answer is looked for on the path that the context is of, or with `run` on that of another open run. Raises
+        `NoSend` where this send is not under way: it was acknowledged before, or another one was begun instead.
+        """
+        sent = [message.id for message in context.send.messages]
+        return await arrive(self.engine, context, sent, reply_ids, run=run, session_id=session_id)
+
+    async def received(self, context: Context, ids: Collection[str], *, run: Run | str | None = None) -> ProviderSession:
+        """Says after a crash what of a send has arrived, where a program can prove it; that may be nothing."""
+        return await arrive(self.engine, context, ids, (), run=run, session_id=None)
+
+    async def open_runs(self, conversation: str) -> list[OpenRun]:
+        """The runs that have no end, with what they have said so far; nothing of it is committed."""
+        return await list_open_runs(self.engine, conversation)
+
+    async def anomalies(self, conversation: str) -> list[Anomaly]:
+        """The events that could not be applied, as far as the log or a snapshot of it still tells."""
+        return await list_anomalies(self.engine, conversation)
+
+    def runs(self, conversation: str | None = None, *, status: str | None = None) -> AsyncIterator[RunInfo]:
+        """Runs by conversation and start, of one conversation or of all; `status` as in `RunInfo`, or `open`."""
+        return list_runs(self.engine, conversation, status=status)
+
+    async def find_run(self, run_id: str) -> str:
+        """The conversation of a run. Raises `UnknownRun`, also where several have one of that id."""
+        return await find_run(self.engine, run_id)
+
+    def conversations(
+        self, *, after: ConversationInfo | None = None, limit: int | None = None, prefix: str = "",
+        label: str | None = None, title: str | None = None, archived: bool = False,
+    ) -> AsyncIterator[ConversationInfo]:  # fmt: skip
+        """Conversations, newest activity first; the next page is the one `after` the last of this one.
+
+        `prefix` is of the id, `title` a part of the title, `label` one of its labels; with `archived` those, too.
+        """
+        return list_conversations(self.engine, Page(after, limit, archived, prefix, label, title))
+
     async def recover(self, conversation: str, run_id: str, action: Action, *, select: bool = False) -> RunInfo:
-        """Ends an open run whose writer is lost, and fences that writer (laws 10 and 11).
+        """Ends an open run whose writer is lost, and fences that writer.
 
         `commit` keeps everything it has, `fail` its finished messages, `cancel` nothing. On a run that has ended it
         changes nothing; the answer tells which end counts. With `select` its last message becomes the active leaf even
         where newer turns are there. Raises `UnknownRun`.
         """
-        if action not in ("commit", "fail", "cancel"):
-            raise ValueError(f"{action!r} is no way to recover a run: use commit, fail or cancel")
-        state = (await self._known(conversation)).state
-        if run_id in state.open:
-            watermark = await self.store.producer(conversation, run_id)
-            epoch = 0 if watermark is None else watermark.epoch + 1
-            recovered = ev.to_event(ev.RunRecovered(run_id, action, state.last_seq))
-            with suppress(ProducerFenced, ProducerGap):  # somebody else recovers it too: the first end counts
-                await self.store.append(conversation, [recovered], producer=Producer(run_id, epoch, 0))
-            await self.catch_up(conversation)
-        run = await self.tables.run(conversation, run_id)
-        if run is None:
-            raise UnknownRun(run_id)
-        left = [message.id for message, on_path in await self.tables.messages_of(conversation, run_id) if on_path]
-        if select and left:
-            await self.select(conversation, left[-1])
-        return run
+        return await recover(self.engine, conversation, run_id, action, select=select)
 
     async def cancel(self, conversation: str, run_id: str, *, by: str | None = None) -> None:
         """Asks the producer of a run to stop, in whatever process it is; see `Run.wait_for_cancel_request`.
 
         Too late is no error. Raises `UnknownRun`.
         """
-        if run_id not in (await self._known(conversation)).state.open:
-            if await self.tables.run(conversation, run_id) is None:
-                raise UnknownRun(run_id)
-            return
-        await self._note(conversation, ev.RunCancelRequested(run_id, by))
+        await cancel(self.engine, conversation, run_id, by=by)
 
-    async def compact(self, conversation: str, *, replay_window: int = 0, dry_run: bool = False) -> Compaction:
-        """Lets the log go as far as the ledger holds it, keeping open runs and the last `replay_window` events.
+    def follow(self, conversation: str, *, after: int = 0, incarnation: str | None = None) -> AsyncIterator[Event | Replay]:
+        """The conversation's events after a position, each once, in order, and what comes; stop by leaving the loop.
 
-        The transcript stays as it is. With `dry_run` nothing is changed; the answer says what binds the floor.
+        Where they can't be continued (below the floor, beyond the head, of another incarnation) a `Replay` comes first,
+        and then what comes after it; also in the middle, if the floor overtakes a slow reader.
         """
-        state = (await self._known(conversation)).state
-        pins = pins_of(
-            (await self.store.bounds(conversation)).head,
-            projected_seq=(await self.tables.position(conversation)).projected_seq,
-            open_runs={run.run_id: run.seq for run in state.open.values()},
-            replay_window=replay_window,
-            holds=await held(self.tables, conversation),
-        )
-        if not dry_run:
-            await self._mend_base(conversation, state)
-        projectors = [open_runs, *self.projectors]
-        return await compact(projectors, self.store, self.store.snapshots, conversation, pins=pins, dry_run=dry_run)
+        return follow_conversation(self.engine, conversation, after=check_position("after", after), incarnation=incarnation)
 
     async def project(self, projector: Projector[S], conversation: str) -> S:
         """The state of a projector after all events: its newest snapshot, and what came since.
@@ -266,9 +322,14 @@ class Ledger(Contexts):
         Compaction keeps snapshots of the projectors this ledger was opened with, so that what they know is not lost
         with the log. Raises `SnapshotUnreadable` for one that came too late: the beginning of the log is gone.
         """
-        if (await self.store.bounds(check_id("conversation id", conversation))).head == 0:
-            raise UnknownConversation(conversation)
-        return (await load(projector, self.store, self.store.snapshots, conversation)).state
+        return await project(self.engine, projector, conversation)
+
+    async def compact(self, conversation: str, *, replay_window: int = 0, dry_run: bool = False) -> Compaction:
+        """Lets the log go as far as the ledger holds it, keeping open runs and the last `replay_window` events.
+
+        The transcript stays as it is. With `dry_run` nothing is changed; the answer says what binds the floor.
+        """
+        return await compact(self.engine, conversation, replay_window=replay_window, dry_run=dry_run)
 
     def hold(self, conversation: str | None = None, *, through: int = 0) -> AbstractAsyncContextManager[str]:
         """While the block lasts, no compaction in any process goes beyond `through`, of one conversation or of all.
@@ -283,39 +344,14 @@ class Ledger(Contexts):
         Its writers are fenced; a crash in the middle is finished by whoever opens the ledger next. On SQLite the bytes
         are gone from the file and its write-ahead log, unless the answer says why not. Backups keep what they have.
         """
-        await self.catch_up_all()  # so that media is known that others speak of
-        try:
-            await self._known(conversation)
-        except (LedgerBehind, LedgerDiverged, CorruptEvent):  # it goes anyway
-            pass
-        except UnknownConversation:
-            if await self.tables.conversation(conversation) is None:
-                raise
-        bounds = await self.store.bounds(conversation)
-        await begin_erasure(self.tables, conversation, bounds.head - bounds.origin)
-        self._catch_up.forget(conversation)
-        return await finish_erasure(self.store, self.tables, conversation)
+        return await erase(self.engine, conversation)
 
     def reconcile(self, conversation: str | None = None, *, repair: bool = False) -> AsyncIterator[Finding]:
         """How ledger and log differ, of one conversation or all; with `repair` what can be mended is.
 
         See `ledger.upkeep.reconcile.reconcile`. Raises `UnknownConversation`.
         """
-        return reconciliation.reconcile(self, conversation, repair=repair)
-
-    def forget(self, conversation: str) -> None:
-        """Drops what this process remembers of a conversation: a repair has moved it."""
-        self._catch_up.forget(conversation)
-
-    def follow(self, conversation: str, *, after: int = 0, incarnation: str | None = None) -> AsyncIterator[Event | Replay]:
-        """The conversation's events after a position, each once, in order, and what comes; stop by leaving the loop.
-
-        Where they can't be continued (below the floor, beyond the head, of another incarnation) a `Replay` comes first,
-        and then what comes after it; also in the middle, if the floor overtakes a slow reader.
-        """
-        return follow_conversation(
-            self.store, self.tables, self._catch_up, conversation, after=check_position("after", after), incarnation=incarnation
-        )
+        return reconcile(self.engine, conversation, repair=repair)
 
     async def backup(self, target: str, *, log_target: str | None = None) -> int:
         """Copies log and ledger to the file `target` while they are in use; returns its size in bytes.
@@ -323,62 +359,29 @@ class Ledger(Contexts):
         Of a log that lies elsewhere the copy is `log_target`; nothing leaves the log meanwhile. The copies are whole or
         absent. Raises `StoreUnusable` for a target that exists or can't be written, `StoreFull`, `StoreBusy`.
         """
-        return await back_up(self, target, log_target)
+        return await back_up(self.engine, target, log_target)
 
     async def statistics(self, *, exact: bool = False) -> StoreStatistics:
         """What the file holds; `exact` looks at every row. Raises `StoreUnusable` where there is no file of both."""
-        return await store_statistics(file_of(self).database, exact=exact)
+        return await store_statistics(file_of(self.engine).database, exact=exact)
+
+    async def catch_up(self, conversation: str) -> Caught:
+        """Takes in what is new in the log of a conversation."""
+        return await self.engine.catch_up(conversation)
+
+    async def catch_up_all(self) -> None:
+        """Takes in what is new in every log."""
+        await self.engine.catch_up_all()
+
+    def forget(self, conversation: str) -> None:
+        """Drops what this process remembers of a conversation: a repair has moved it."""
+        self.engine.forget(conversation)
 
     async def close(self) -> None:
         """Closes what it opened. Runs that were not ended stay open, to be recovered."""
         await finish_anyway(self._close())
 
     async def _close(self) -> None:
-        if self._background:
-            await asyncio.wait(self._background)
-        for run in list(self._runs):
-            await run.close()
+        await self._runs.close()
         await self.store.close()
         await self.tables.database.close()
-
-    async def _mend_base(self, conversation: str, state: State) -> None:
-        """Where the log is truncated and its snapshots are lost, the ledger's own position is a base record."""
-        try:
-            await load(open_runs, self.store, self.store.snapshots, conversation)
-        except SnapshotUnreadable:
-            await keep(open_runs, self.store.snapshots, conversation, state, state.last_seq)
-
-    async def _note(self, conversation: str, body: ev.Body) -> None:
-        event = ev.to_event(body)
-        validate([event])
-        await self.store.append(conversation, [event])
-        await self.catch_up(conversation)
-
-    async def _require_message(self, conversation: str, message_id: str, *, is_open_enough: bool = False) -> None:
-        state = (await self._known(conversation)).state
-        if is_open_enough and any(run.find(message_id) for run in state.open.values()):
-            return
-        if await self.tables.message(conversation, message_id, on_path=not is_open_enough) is None:
-            raise UnknownMessage(conversation, message_id)
-
-    async def _end_run(self, run: Run) -> None:
-        self._runs.discard(run)
-        await self.catch_up(run.conversation)
-
-
-class _Running:
-    def __init__(self, ledger: Ledger, conversation: str, options: dict[str, Any]) -> None:
-        self._ledger = ledger
-        self._conversation = conversation
-        self._options = options
-        self._run: Run | None = None
-
-    async def __aenter__(self) -> Run:
-        self._run = await self._ledger.begin_run(self._conversation, **self._options)
-        return self._run
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._run is not None
-        await self._run.__aexit__(kind, error, trace)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.errors import LogReplaced
 from ledger.ledger import Ledger
+from ledger.tables.logs import know_log
 from ledger.tables.tables import LedgerTables
 from stream import MemoryStore, Opening, open_store
 from stream.opening import sqlite_path
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from projector import Projector
-    from stream.sqlite import Sql
 
 
 def open_ledger(
@@ -60,12 +60,6 @@ def open_ledger(
 
 
 async def _know_log(tables: LedgerTables, incarnation: str, *, take_over: bool) -> None:
-    async def job(sql: Sql) -> str:
-        if take_over:
-            await sql("DELETE FROM logs")
-        await sql("INSERT INTO logs SELECT ? WHERE NOT EXISTS (SELECT 1 FROM logs)", (incarnation,))
-        return str((await sql("SELECT incarnation FROM logs"))[0][0])
-
-    known = await tables.database.transact(job)
+    known = await tables.transact(lambda sql: know_log(sql, incarnation, take_over=take_over))
     if known != incarnation:
         raise LogReplaced(known, incarnation)

@@ -1,4 +1,4 @@
-"""What keeps events in the log when a conversation is compacted (DESIGN, law 6)."""
+"""What keeps events in the log when a conversation is compacted: ledger, open runs, replay window and holds."""
 
 from __future__ import annotations
 

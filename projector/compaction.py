@@ -1,4 +1,4 @@
-"""Compaction: what may leave the log, once its state is kept elsewhere (seed 004, *Compaction Flow*; DESIGN, law 6)."""
+"""Compaction: what may leave the log, once its state is kept elsewhere."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The vocabulary: what the body of each event holds (EVENTS.md). Names on disk are for ever.
+"""The vocabulary: what the body of each event holds. Names on disk are for ever.
 
 A body is one JSON object. `Raw` fields are of free form and stay the JSON text they were. Unknown fields are legal;
-`unknown_fields` finds them. The remaining types of EVENTS.md come with their first user.
+`unknown_fields` finds them. A type that nothing uses yet comes with its first user.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 import msgspec
 from msgspec import Raw
@@ -81,7 +81,7 @@ class MediaAdded(Body, frozen=True):
 
 
 class ContextCompacted(Body, frozen=True):
-    """A summary that stands for messages in what the model sees, from `turn` on; it changes nothing else (CONTEXT)."""
+    """A summary that stands for messages in what the model sees, from `turn` on; it changes nothing else."""
 
     TYPE: ClassVar = "context.compacted"
     turn: int
@@ -108,7 +108,7 @@ class ContextExpanded(Body, frozen=True):
 
 
 class ProviderSessionChanged(Body, frozen=True):
-    """What a provider that keeps histories itself holds of this one (CONTEXT C); the newest of each provider counts."""
+    """What a provider that keeps histories itself holds of this one; the newest of each provider counts."""
 
     TYPE: ClassVar = "provider.session"
     provider: str
@@ -327,7 +327,14 @@ BODIES: Final[dict[str, type[Body]]] = {
         ContextCompacted, ContextExpanded, ProviderSessionChanged,
     )
 }  # fmt: skip
+_DECODERS: Final = {kind: msgspec.json.Decoder(body) for kind, body in BODIES.items()}
 _IDS: Final = ("run_id", "message_id", "producer", "parent_message_id", "media_id")
+_LIMITS: Final = {
+    body: [(name, MAX_RUN_ID_BYTES if name in ("run_id", "producer") else MAX_ID_BYTES) for name in _IDS if name in fields]
+    for body, fields in ((body, body.__struct_fields__) for body in BODIES.values())
+}
+"""The ids in each body, and how long each may be."""
+_OBJECTS: Final = {body: [name for name in ("patch", "metadata") if name in body.__struct_fields__] for body in BODIES.values()}
 
 
 def to_event(body: Body) -> NewEvent:
@@ -337,11 +344,16 @@ def to_event(body: Body) -> NewEvent:
 
 def read_body(kind: str, data: bytes) -> Body | None:
     """The body of an event, None for a type nobody knows. Raises `InvalidJson` for what does not fit its type."""
-    shape = BODIES.get(kind)
-    if shape is None:
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
         return None
-    body: Body = decode(data, shape)
-    return body
+    try:
+        if not data.isascii():
+            data.decode()  # what is of free form is not looked at below
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):  # or legal all the same
+        body: Body = decode(data, BODIES[kind])
+        return body
 
 
 def unknown_fields(body: Body, data: bytes) -> dict[str, JsonText]:
@@ -353,7 +365,7 @@ def unknown_fields(body: Body, data: bytes) -> dict[str, JsonText]:
 
 
 def validate(events: list[NewEvent]) -> None:
-    """Raises `InvalidEvent` with the index of the first event whose body does not fit its type (DESIGN, law 14).
+    """Raises `InvalidEvent` with the index of the first event whose body does not fit its type.
 
     Unknown types pass if their body is a JSON object.
     """
@@ -371,8 +383,8 @@ def validate(events: list[NewEvent]) -> None:
 
 def check_objects(body: Body) -> None:
     """Raises `InvalidJson` for a patch or metadata that is no JSON object."""
-    for name in ("patch", "metadata"):
-        value = getattr(body, name, NOTHING)
+    for name in _OBJECTS[type(body)]:
+        value = getattr(body, name)
         if value is not NOTHING and bytes(value):
             try:
                 split(bytes(value))
@@ -382,7 +394,7 @@ def check_objects(body: Body) -> None:
 
 def check_ids(body: Body) -> None:
     """Raises `InvalidId` for an id in a body that no store takes."""
-    for name in _IDS:
-        value: Any = getattr(body, name, None)
+    for name, max_bytes in _LIMITS[type(body)]:
+        value = getattr(body, name)
         if value is not None:
-            check_id(name, value, max_bytes=MAX_RUN_ID_BYTES if name in ("run_id", "producer") else MAX_ID_BYTES)
+            check_id(name, value, max_bytes=max_bytes)

@@ -1,7 +1,7 @@
 """The two folds of a conversation: `transcript` keeps everything, `open_runs` only what has no end yet.
 
 They share every rule and differ in two things: what becomes of a run that ends, and of an event about a message
-that is not there (DESIGN §4, *Two folds*).
+that is not there: `transcript` keeps them in its state, `open_runs` hands them on as effects.
 """
 
 from __future__ import annotations
@@ -13,6 +13,16 @@ from msgspec.structs import replace
 from projector import events as ev
 from projector import run_draft as drafts
 from projector.amendments import Amendment, amend_message, asks_for
+from projector.effects import (
+    ConversationDescribed,
+    LeafSelected,
+    MediaNamed,
+    MessageAmended,
+    RunBegun,
+    RunClosed,
+    UsageAdded,
+    ViewChosen,
+)
 from projector.events import read_body, unknown_fields
 from projector.json_text import InvalidJson, text_of
 from projector.projector import Projector
@@ -24,30 +34,28 @@ from stream import InvalidId
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from projector.effects import Description, Effect
     from stream import Event
+
+    Folded = tuple[State, Effect | None]
+
+
+def project(state: State, event: Event) -> tuple[State, Effect | None]:
+    """The open runs after `event`, and what it asks of whoever keeps what runs leave.
+
+    Pure, and never raises. An anomaly asks for nothing. Of the ends of a run the first counts.
+    """
+    return _fold(state, event, _OPEN_RUNS)
+
+
+def fold_open_runs(state: State, event: Event) -> State:
+    """Only runs without an end; see `project` for what leaves them."""
+    return _fold(state, event, _OPEN_RUNS)[0]
 
 
 def fold_transcript(state: State, event: Event) -> State:
     """All messages of a conversation. Never raises: what can't be applied is an anomaly."""
-    return _fold(state, event, _TRANSCRIPT)
-
-
-def fold_open_runs(state: State, event: Event) -> State:
-    """Only runs without an end; amendments of other messages are handed on by their seq."""
-    return _fold(state, event, _OPEN_RUNS)
-
-
-def ending(state: State, event: Event) -> tuple[RunDraft, End] | None:
-    """The run that `event` ends, as it was before, and how it ends. The first end counts (DESIGN, law 10)."""
-    if event.type not in (ev.RunFinished.TYPE, ev.RunRecovered.TYPE) or event.seq <= state.last_seq:
-        return None
-    try:
-        body = read_body(event.type, event.data)
-    except InvalidJson:
-        return None
-    if not isinstance(body, ev.RunFinished | ev.RunRecovered) or body.run_id not in state.open:
-        return None
-    return state.open[body.run_id], _end(body, event.seq, event.at)
+    return _fold(state, event, _TRANSCRIPT)[0]
 
 
 transcript: Final = Projector("transcript", 1, State(), fold_transcript, encode_state, decode_state)
@@ -57,8 +65,8 @@ open_runs: Final = Projector("open_runs", 1, State(), fold_open_runs, encode_sta
 class _Rules(NamedTuple):
     """Where the two folds differ."""
 
-    leave: Callable[[State, RunDraft, End], State]
-    amend_elsewhere: Callable[[State, Amendment | ev.RunUsage, int], State]
+    leave: Callable[[State, RunDraft, End], Folded]
+    amend_elsewhere: Callable[[State, Amendment | ev.RunUsage, int], Folded]
 
 
 class _Change(NamedTuple):
@@ -66,43 +74,43 @@ class _Change(NamedTuple):
 
     seq: int
     at: int
+    data: bytes
     unknown: dict[str, str]
     rules: _Rules
 
 
-def _fold(state: State, event: Event, rules: _Rules) -> State:
+def _fold(state: State, event: Event, rules: _Rules) -> Folded:
     if event.seq <= state.last_seq:
-        return state
+        return state, None
+    effect: Effect | None = None
     try:
         body = read_body(event.type, event.data)
         if body is not None:
-            change = _Change(event.seq, event.at, unknown_fields(body, event.data), rules)
-            state = _HANDLERS[type(body)](state, body, change)
+            change = _Change(event.seq, event.at, event.data, unknown_fields(body, event.data), rules)
+            state, effect = _HANDLERS[type(body)](state, body, change)
     except (Refused, InvalidJson, InvalidId) as why:
-        state = replace(state, anomalies=state.anomalies.add(Anomaly(event.seq, str(why))))
-    return replace(state, last_seq=event.seq)
+        state, effect = replace(state, anomalies=state.anomalies.add(Anomaly(event.seq, str(why)))), None
+    return replace(state, last_seq=event.seq), effect
 
 
-def _start_run(state: State, body: ev.RunStarted, change: _Change) -> State:
+def _start_run(state: State, body: ev.RunStarted, change: _Change) -> Folded:
     ev.check_ids(body)
     if body.run_id in state.open or state.ended.get(body.run_id):
         raise Refused(f"run {body.run_id} began before")
     started_at = change.at if body.created_at is None else body.created_at
-    return _put(
-        state,
-        RunDraft(
-            run_id=body.run_id,
-            parent_message_id=body.parent_message_id,
-            trigger=body.trigger,
-            seq=change.seq,
-            started_at=started_at,
-            model=body.model,
-            provider=body.provider,
-        ),
+    run = RunDraft(
+        run_id=body.run_id,
+        parent_message_id=body.parent_message_id,
+        trigger=body.trigger,
+        seq=change.seq,
+        started_at=started_at,
+        model=body.model,
+        provider=body.provider,
     )
+    return _put(state, run)[0], RunBegun(run)
 
 
-def _start_message(state: State, body: ev.MessageStarted | ev.ToolResult, change: _Change) -> State:
+def _start_message(state: State, body: ev.MessageStarted | ev.ToolResult, change: _Change) -> Folded:
     ev.check_ids(body)
     run = _require_run(state, body.run_id)
     if _owner(state, body.message_id) or state.messages.get(body.message_id):
@@ -116,7 +124,7 @@ def _start_message(state: State, body: ev.MessageStarted | ev.ToolResult, change
 
 def _change_message(
     state: State, body: ev.BlockStarted | ev.BlockDelta | ev.BlockSealed | ev.MessageFinished, change: _Change
-) -> State:
+) -> Folded:
     run, message = _require_message(state, body.message_id)
     if isinstance(body, ev.BlockDelta):
         message = drafts.grow_block(message, body)
@@ -129,7 +137,7 @@ def _change_message(
     return _put(state, drafts.put(run, drafts.note(message, change.seq, body.TYPE, change.unknown)))
 
 
-def _amend(state: State, body: ev.MessageAnnotated | ev.MessageRedacted | ev.BlockAnnotated, change: _Change) -> State:
+def _amend(state: State, body: ev.MessageAnnotated | ev.MessageRedacted | ev.BlockAnnotated, change: _Change) -> Folded:
     owner = _owner(state, body.message_id)
     if owner is None:
         return change.rules.amend_elsewhere(state, body, change.seq)
@@ -137,7 +145,7 @@ def _amend(state: State, body: ev.MessageAnnotated | ev.MessageRedacted | ev.Blo
     return _put(state, drafts.put(run, drafts.amend(message, body)))
 
 
-def _approve(state: State, body: ev.ToolApproval, change: _Change) -> State:
+def _approve(state: State, body: ev.ToolApproval, change: _Change) -> Folded:
     for run in reversed(state.open.values()):
         message = run.find_call(body.tool_call_id)
         if message is not None:
@@ -145,42 +153,54 @@ def _approve(state: State, body: ev.ToolApproval, change: _Change) -> State:
     return change.rules.amend_elsewhere(state, body, change.seq)
 
 
-def _use(state: State, body: ev.RunUsage, change: _Change) -> State:
+def _use(state: State, body: ev.RunUsage, change: _Change) -> Folded:
     run = state.open.get(body.run_id)
     if run is None:
         return change.rules.amend_elsewhere(state, body, change.seq)
     return _put(state, replace(run, usage=run.usage | {body.request_id: drafts.read_usage(body)}))
 
 
-def _step(state: State, body: ev.RunStep, change: _Change) -> State:
+def _step(state: State, body: ev.RunStep, change: _Change) -> Folded:
     return _put(state, drafts.take_step(_require_run(state, body.run_id), body, change.seq))
 
 
-def _pause(state: State, body: ev.RunPaused | ev.RunResumed, change: _Change) -> State:  # noqa: ARG001 - as above
+def _pause(state: State, body: ev.RunPaused | ev.RunResumed, change: _Change) -> Folded:  # noqa: ARG001 - as above
     return _put(state, replace(_require_run(state, body.run_id), paused=isinstance(body, ev.RunPaused)))
 
 
-def _ask_to_stop(state: State, body: ev.RunCancelRequested, change: _Change) -> State:  # noqa: ARG001 - as above
+def _ask_to_stop(state: State, body: ev.RunCancelRequested, change: _Change) -> Folded:  # noqa: ARG001 - as above
     run = state.open.get(body.run_id)  # too late is no anomaly
-    return state if run is None else _put(state, replace(run, cancel_requested=True))
+    return (state, None) if run is None else _put(state, replace(run, cancel_requested=True))
 
 
-def _finish(state: State, body: ev.RunFinished | ev.RunRecovered, change: _Change) -> State:
+def _finish(state: State, body: ev.RunFinished | ev.RunRecovered, change: _Change) -> Folded:
     run = _require_run(state, body.run_id)
     remaining = {run_id: other for run_id, other in state.open.items() if run_id != body.run_id}
     return change.rules.leave(replace(state, open=remaining), run, _end(body, change.seq, change.at))
 
 
-def _describe(state: State, body: ev.ConversationCreated | ev.ConversationUpdated, change: _Change) -> State:  # noqa: ARG001 - as above
+def _describe(state: State, body: Description, change: _Change) -> Folded:
     ev.check_objects(body)
-    return state  # the ledger keeps it
+    return state, ConversationDescribed(change.at, body)
 
 
-def _pass(state: State, body: ev.Body, change: _Change) -> State:  # noqa: ARG001 - as above
-    return state  # for those who follow; no message changes
+def _select(state: State, body: ev.BranchSelected, change: _Change) -> Folded:
+    return state, LeafSelected(change.seq, body.message_id) if _could_be_here(body) else None
 
 
-_HANDLERS: Final[dict[type[ev.Body], Callable[[State, Any, _Change], State]]] = {
+def _name_media(state: State, body: ev.MediaAdded, change: _Change) -> Folded:  # noqa: ARG001 - as above
+    return state, MediaNamed(body.media_id) if _could_be_here(body) else None
+
+
+def _choose(state: State, body: ev.Choice, change: _Change) -> Folded:
+    return state, ViewChosen(change.seq, body.TYPE, change.data) if _could_be_here(body) else None
+
+
+def _pass(state: State, body: ev.Body, change: _Change) -> Folded:  # noqa: ARG001 - as above
+    return state, None  # for those who follow; no message changes
+
+
+_HANDLERS: Final[dict[type[ev.Body], Callable[[State, Any, _Change], Folded]]] = {
     ev.RunStarted: _start_run,
     ev.RunCancelRequested: _ask_to_stop,
     ev.RunStep: _step,
@@ -202,52 +222,54 @@ _HANDLERS: Final[dict[type[ev.Body], Callable[[State, Any, _Change], State]]] = 
     ev.RawEvent: _pass,
     ev.ConversationCreated: _describe,
     ev.ConversationUpdated: _describe,
-    ev.ConversationArchived: _pass,
+    ev.ConversationArchived: _describe,
     ev.ConversationErased: _pass,
-    ev.BranchSelected: _pass,
-    ev.MediaAdded: _pass,
-    ev.ContextCompacted: _pass,
-    ev.ContextExpanded: _pass,
-    ev.ProviderSessionChanged: _pass,
+    ev.BranchSelected: _select,
+    ev.MediaAdded: _name_media,
+    ev.ContextCompacted: _choose,
+    ev.ContextExpanded: _choose,
+    ev.ProviderSessionChanged: _choose,
 }
 
 
-def _keep(state: State, run: RunDraft, end: End) -> State:
+def _keep(state: State, run: RunDraft, end: End) -> Folded:
     messages = state.messages
     for message in settle(run, end).messages:
         messages = messages.add(message.id, message)
-    return replace(state, ended=state.ended.add(run.run_id, EndedRun.of(run, end)), messages=messages)
+    return replace(state, ended=state.ended.add(run.run_id, EndedRun.of(run, end)), messages=messages), None
 
 
-def _drop(state: State, run: RunDraft, end: End) -> State:  # noqa: ARG001 - the ledger has them, see `ending`
-    return state
+def _hand_over(state: State, run: RunDraft, end: End) -> Folded:
+    return state, RunClosed(run, end)
 
 
-def _amend_ended(state: State, body: Amendment | ev.RunUsage, seq: int) -> State:  # noqa: ARG001 - same shape as _hand_on
+def _amend_ended(state: State, body: Amendment | ev.RunUsage, seq: int) -> Folded:  # noqa: ARG001 - same shape as _hand_on
     if isinstance(body, ev.RunUsage):
         run = state.ended.get(body.run_id)
         if run is None:
             raise Refused(f"run {body.run_id} is unknown")
         used = replace(run, usage=run.usage | {body.request_id: drafts.read_usage(body)})
-        return replace(state, ended=state.ended.replace(run.run_id, used))
+        return replace(state, ended=state.ended.replace(run.run_id, used)), None
     if isinstance(body, ev.ToolApproval):
         calling = [message for message in state.messages.values() if asks_for(message, body.tool_call_id)]
         message = max(calling, key=lambda message: message.seq, default=None)
         if message is None:
             raise Refused(f"tool call {body.tool_call_id} is unknown")
-        return replace(state, messages=state.messages.replace(message.id, amend_message(message, body)))
-    message = state.messages.get(body.message_id)
-    if message is None:
-        raise Refused(f"message {body.message_id} is unknown")
-    return replace(state, messages=state.messages.replace(message.id, amend_message(message, body)))
+    else:
+        message = state.messages.get(body.message_id)
+        if message is None:
+            raise Refused(f"message {body.message_id} is unknown")
+    return replace(state, messages=state.messages.replace(message.id, amend_message(message, body))), None
 
 
-def _hand_on(state: State, body: Amendment | ev.RunUsage, seq: int) -> State:  # noqa: ARG001 - same shape as _amend_ended
-    return replace(state, amendments=state.amendments.add(seq))
+def _hand_on(state: State, body: Amendment | ev.RunUsage, seq: int) -> Folded:
+    if not _could_be_here(body):
+        return state, None
+    return state, UsageAdded(seq, body) if isinstance(body, ev.RunUsage) else MessageAmended(seq, body)
 
 
 _TRANSCRIPT: Final = _Rules(_keep, _amend_ended)
-_OPEN_RUNS: Final = _Rules(_drop, _hand_on)
+_OPEN_RUNS: Final = _Rules(_hand_over, _hand_on)
 
 
 def _end(body: ev.RunFinished | ev.RunRecovered, seq: int, at: int) -> End:
@@ -256,8 +278,17 @@ def _end(body: ev.RunFinished | ev.RunRecovered, seq: int, at: int) -> End:
     return End(body.outcome, seq, at, None, body.finish_reason, text_of(body.error))
 
 
-def _put(state: State, run: RunDraft) -> State:
-    return replace(state, open=state.open | {run.run_id: run})
+def _could_be_here(body: ev.Body) -> bool:
+    """False for a body with an id that no store takes: it names nothing that could be here."""
+    try:
+        ev.check_ids(body)
+    except InvalidId:
+        return False
+    return True
+
+
+def _put(state: State, run: RunDraft) -> Folded:
+    return replace(state, open=state.open | {run.run_id: run}), None
 
 
 def _owner(state: State, message_id: str) -> tuple[RunDraft, drafts.MessageDraft] | None:

@@ -1,6 +1,6 @@
 """JSON that loses nothing: lone surrogates, 1e400 and 2**200 come back as they went in.
 
-msgspec is fast and refuses some legal JSON; the standard library takes over where it does (DESIGN, law 14). Values
+msgspec is fast and refuses some legal JSON; the standard library takes over where it does. Values
 of free form stay JSON text (`JsonText`), so their numbers, key order and escapes are never rewritten.
 """
 
@@ -22,6 +22,7 @@ JsonText = str
 
 NOTHING: Final = msgspec.Raw()
 """An absent field of free form; always this one object, so that it is left out when it is written."""
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SPACE: Final = " \t\n\r"
 
 
@@ -51,8 +52,7 @@ def decode(data: bytes | str, kind: Callable[..., T] | Any = Any) -> Any:
 def split(data: bytes | str) -> dict[str, JsonText]:
     """The fields of a JSON object, each value as the text it had. Raises `InvalidJson`."""
     try:
-        fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-        return {name: bytes(raw).decode() for name, raw in fields.items()}
+        return {name: str(raw, "utf-8") for name, raw in _FIELDS.decode(data).items()}
     except (msgspec.MsgspecError, RecursionError):
         pass
     except UnicodeError as error:

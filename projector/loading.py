@@ -1,4 +1,4 @@
-"""Loads a state: the newest snapshot, and the events behind it (seed 004, *Reconciliation*)."""
+"""Loads a state: the newest snapshot, and the events behind it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ async def load(projector: Projector[S], store: EventStore, snapshots: SnapshotSt
     """The state after all events that were there when it was called, and perhaps a few more.
 
     With a complete log a snapshot only saves time; one that can't be read is passed over. With a truncated log it
-    is the base record: raises `SnapshotUnreadable` where none reaches down to the floor (DESIGN, law 7), never
-    folds the bare tail. A log that is truncated meanwhile is loaded again.
+    is the base record: raises `SnapshotUnreadable` where none reaches down to the floor, never folds the
+    bare tail. A log that is truncated meanwhile is loaded again.
     """
     while True:
         base = await _base(projector, store, snapshots, stream_id)

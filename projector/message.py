@@ -1,4 +1,4 @@
-"""Canonical messages: what a conversation consists of, whoever made it (CanonicalMessage of seed 004)."""
+"""Canonical messages: what a conversation consists of, whoever made it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Values that grow in constant time and yet never change for whoever holds them.
 
-A fold is pure: the state before an event stays what it was (DESIGN, law 4). Copying a long text for every delta
+A fold is pure: the state before an event stays what it was. Copying a long text for every delta
 would be quadratic, so these values share one growing list and each remembers how much of it is its own. Growing the
 newest value appends to the shared list; growing an older one copies first.
 """
@@ -58,7 +58,7 @@ class GrowingText:
         text = "".join(self._pieces)
         try:
             text.encode()
-        except UnicodeEncodeError:  # halves of a pair from two pieces are one character, as in JSON (DESIGN, law 4)
+        except UnicodeEncodeError:  # halves of a pair from two pieces are one character, as in JSON
             return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
         return text
 

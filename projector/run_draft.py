@@ -21,7 +21,7 @@ CALLS: Final = ("tool_call", "server_tool_call")
 
 
 class Anomaly(msgspec.Struct, frozen=True):
-    """An event that could not be applied and changed nothing (DESIGN, law 14)."""
+    """An event that could not be applied and changed nothing."""
 
     seq: int
     why: str

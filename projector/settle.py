@@ -1,4 +1,4 @@
-"""What an ended run leaves: one pure function, used by both folds, by commit and by verify (DESIGN §4)."""
+"""What an ended run leaves: one pure function, used by both folds, by commit and by verify."""
 
 from __future__ import annotations
 

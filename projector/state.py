@@ -38,13 +38,12 @@ class EndedRun(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """What both folds hold. `ended` and `messages` stay empty in `open_runs`, `amendments` in `transcript`."""
+    """What both folds hold. `ended` and `messages` stay empty in `open_runs`."""
 
     last_seq: int = 0
     open: dict[str, RunDraft] = {}
     ended: GrowingTable[str, EndedRun] = GrowingTable()
     messages: GrowingTable[str, Message] = GrowingTable()
-    amendments: GrowingList[int] = GrowingList()
     anomalies: GrowingList[Anomaly] = GrowingList()
 
     def all_messages(self) -> list[Message]:

@@ -1,4 +1,4 @@
-"""The tree of messages: which child of a fork is followed, and what a reader sees (DESIGN §4, *The tree*).
+"""The tree of messages: which child of a fork is followed, and what a reader sees.
 
 Everything here is a function of a few words about each message. The ledger answers the same questions from its tables
 without looking at all of them; this is what it is tested against, and what stands in where a tree has lost roots.

@@ -1,4 +1,4 @@
-"""Decides whether an append is stored, answered from memory, or refused (DESIGN, law 3).
+"""Decides whether an append is stored, answered from memory, or refused.
 
 One pure decision for every backend: memory asks it before storing; SQLite lets its triggers decide in the same
 terms and asks it afterwards why a row was refused.

@@ -77,7 +77,7 @@ class CorruptEvent(StreamError):
 
 
 class SnapshotUnreadable(StreamError):
-    """There is no readable base record to load from, and the events below it are gone (DESIGN, law 7)."""
+    """There is no readable base record to load from, and the events below it are gone."""
 
     def __init__(self, stream_id: str, projector: str, why: str) -> None:
         super().__init__(f"no state of {projector!r} can be loaded for stream {stream_id!r}: {why}")

@@ -1,4 +1,4 @@
-"""Follows a stream: everything after a position, each event once, in order, then what comes (law 9)."""
+"""Follows a stream: everything after a position, each event once, in order, then what comes."""
 
 from __future__ import annotations
 

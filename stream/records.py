@@ -29,7 +29,7 @@ class Bounds(msgspec.Struct, frozen=True):
     """`floor < seq <= head` are readable; `0, 0` for an unknown stream.
 
     `origin` is the floor that a deletion left: below it there was another life of this stream, so a log with
-    `floor == origin` is complete (DESIGN, laws 2 and 7).
+    `floor == origin` is complete.
     """
 
     floor: int
@@ -63,7 +63,7 @@ class StreamInfo(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A projector's state after all events up to `last_seq` (seed 004, *Snapshot Schema*). `created_at` in ms."""
+    """A projector's state after all events up to `last_seq`. `created_at` in ms."""
 
     stream_id: str
     projector: str

@@ -21,7 +21,7 @@ class SnapshotStore(Protocol):
     """Keeps the states of projectors. Every method raises `InvalidId` for odd ids and `StoreClosed` after closing."""
 
     async def save(self, snapshot: Snapshot) -> bool:
-        """Stores the snapshot if it is newer than the newest readable one (law 5), and says whether it did.
+        """Stores the snapshot if it is newer than the newest readable one, and says whether it did.
 
         Raises `ValueError` unless `origin < last_seq <= head`, so that nothing of another life of the stream is kept.
         """
@@ -38,7 +38,7 @@ class SnapshotStore(Protocol):
     async def delete(self, stream_id: str, projector: str, last_seq: int | None = None) -> None:
         """Drops one snapshot, or with no `last_seq` all of a retired projector.
 
-        Raises `SnapshotNeeded` for the last readable one at or above the floor of a truncated stream (law 6).
+        Raises `SnapshotNeeded` for the last readable one at or above the floor of a truncated stream.
         """
         ...
 

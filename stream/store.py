@@ -1,4 +1,4 @@
-"""What an event store promises, whatever it is built on (DESIGN §2 and laws 1-9, 13, 14)."""
+"""What an event store promises, whatever it is built on."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class EventStore(Protocol):
         append_id: str | None = None,
         producer: Producer | None = None,
     ) -> AppendResult:
-        """Stores the events as one whole behind the head; returns when they are durable (law 1).
+        """Stores the events as one whole behind the head; returns when they are durable.
 
-        Safe retries (law 3): the same `append_id`, `expected_seq` and content give the first answer again; a
+        Retries are safe: the same `append_id`, `expected_seq` and content give the first answer again; a
         producer's repeat is answered as `duplicate`. Raises `SeqConflict`, `ProducerFenced`, `ProducerGap`,
         `InvalidEvent`, `StoreFull`, `StoreBusy`, and `ValueError` for an `append_id` without `expected_seq` or
         beside a producer.
@@ -79,7 +79,7 @@ class EventStore(Protocol):
         ...
 
     async def wait(self, stream_id: str, *, after: int) -> None:
-        """Returns when there may be events after `after`, and now and then without: a hint, never data (law 9)."""
+        """Returns when there may be events after `after`, and now and then without: a hint, never data."""
         ...
 
     async def truncate(self, stream_id: str, *, through: int) -> Bounds:
@@ -87,7 +87,7 @@ class EventStore(Protocol):
         ...
 
     async def delete(self, stream_id: str) -> None:
-        """Drops all events and snapshots. Head and watermarks stay, so no number is ever used again (law 2)."""
+        """Drops all events and snapshots. Head and watermarks stay, so no number is ever used again."""
         ...
 
     def streams(self, *, prefix: str = "") -> AsyncIterator[StreamInfo]:

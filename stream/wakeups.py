@@ -1,4 +1,4 @@
-"""Wakes those who wait for a stream to grow; a lost signal costs time, never an event (law 9)."""
+"""Wakes those who wait for a stream to grow; a lost signal costs time, never an event."""
 
 from __future__ import annotations
 

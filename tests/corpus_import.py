@@ -26,10 +26,10 @@ async def import_too(ledger: Ledger, root: Path, file: File) -> None:
     wanted = file.messages
     try:
         with ExitStack() as stack:
-            recorded = read_file(stack.enter_context(open_lines(file.path)), file.path)
+            recorded = read_file(stack, stack.enter_context(open_lines(file.path)), file.path)
             names = name_of(base_of(file.path, root), recorded)
-            first = [await import_history(ledger, name, one) for name, one in zip(names, recorded, strict=True)]
-            again = [await import_history(ledger, name, one) for name, one in zip(names, recorded, strict=True)]
+            first = [await import_history(ledger.engine, name, one) for name, one in zip(names, recorded, strict=True)]
+            again = [await import_history(ledger.engine, name, one) for name, one in zip(names, recorded, strict=True)]
     except (FileError, LedgerError, StreamError) as error:
         is_right = not wanted or bool(file.refused) or file.name.startswith(_OF_FIXTURES) or is_part(file)
         file.check("import takes it, or refuses it as the look does", is_right, str(error))

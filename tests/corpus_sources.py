@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from projector import events as ev
 from projector.formats.format import FormatError
-from projector.formats.recordings.transport import Exchange, Payload, SseReader, read_all, read_cassette
+from projector.formats.recordings.transport import Exchange, SseReader, read_all, read_cassette
+from projector.formats.shared.frames import Payload
 from projector.formats.shared.history import History, HistoryMessage, call_block, result_draft, runs_of, text_block, text_parts
 from projector.json_text import dump, is_json, raw
 from tests.corpus_formats import (

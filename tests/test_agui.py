@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from projector.events import RawEvent, RunStep
-from projector.formats.agui.reader import read, write
+from projector.formats.agui.reader import read
 from projector.formats.agui.stream_reader import AguiStream, write_stream
+from projector.formats.agui.writer import write
 from projector.formats.format import FormatError
 from projector.json_text import text_of
 from tests.shared_data import files, imported, needs_data, read_text

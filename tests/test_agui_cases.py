@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from projector.events import RawEvent, RunPaused, RunUsage
-from projector.formats.agui.reader import write
 from projector.formats.agui.stream_reader import write_stream
+from projector.formats.agui.writer import write
 from projector.formats.format import FormatError
 from projector.formats.shared.payloads import signer_of
 from projector.json_text import text_of

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from projector.formats.agui.reader import read, write
+from projector.formats.agui.reader import read
 from projector.formats.agui.stream_reader import write_stream
+from projector.formats.agui.writer import write
 from projector.formats.format import FormatError
 from projector.formats.shared.blocks import media_block
 from projector.formats.shared.history import text_block

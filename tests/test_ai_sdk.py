@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from projector.events import RawEvent
-from projector.formats.ai_sdk.reader import write
 from projector.formats.ai_sdk.stream_reader import AiSdkStream, write_stream
+from projector.formats.ai_sdk.writer import write
 from projector.json_text import text_of
 from tests.shared_data import needs_data, read_text
 from tests.ui_readings import (

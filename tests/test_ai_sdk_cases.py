@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 
 from projector.events import RunStep
-from projector.formats.ai_sdk.reader import write
 from projector.formats.ai_sdk.stream_reader import write_stream
+from projector.formats.ai_sdk.writer import write
 from projector.formats.format import FormatError
 from projector.formats.shared.payloads import opaque, signer_of
 from projector.message import Block

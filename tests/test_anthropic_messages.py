@@ -11,8 +11,9 @@ from hypothesis import given, settings
 
 from projector import Block, Message
 from projector.formats import FormatError
-from projector.formats.anthropic.reader import read, write
+from projector.formats.anthropic.reader import read
 from projector.formats.anthropic.stream_reader import AnthropicStream
+from projector.formats.anthropic.writer import write
 from projector.formats.shared.history import text_block
 from projector.formats.shared.payloads import opaque
 from projector.formats.validators import validate_anthropic

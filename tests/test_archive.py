@@ -42,7 +42,7 @@ async def talk(ledger: Ledger) -> None:
     await run.message("user", "this fails")
     await run.text("half")
     await run.finish("failed", error="no")
-    async with await ledger.fork("c", fork_at, run_id="right") as run:
+    async with ledger.fork("c", fork_at, run_id="right") as run:
         await run.message("user", "right")
     await ledger.select("c", "left.2")
     await ledger.annotate("c", "left.1", {"rating": 5})
@@ -54,7 +54,7 @@ async def talk(ledger: Ledger) -> None:
 
 
 async def lines_of(ledger: Ledger, conversation: str = "c") -> list[str]:
-    return [line async for line in write_lines(ledger, conversation)]
+    return [line async for line in write_lines(ledger.engine, conversation)]
 
 
 @pytest.mark.anyio
@@ -63,14 +63,14 @@ async def test_what_is_written_comes_back_the_same_and_once() -> None:
         await talk(ledger)
         written = await lines_of(ledger)
         [kept] = read_lines("\n".join(written))
-        first = await import_history(other, "c", Recorded(kept=kept))
+        first = await import_history(other.engine, "c", Recorded(kept=kept))
         assert await lines_of(other) == written
         theirs = {message.id: message.blocks for message in await other.transcript("c", branch="all")}
         assert theirs == {message.id: message.blocks for message in await ledger.transcript("c", branch="all")}
         assert [m.id for m in await other.transcript("c")] == [m.id for m in await ledger.transcript("c")]
         ours = {run.run_id: (run.outcome, run.error, len(run.prompts)) async for run in ledger.runs("c")}
         assert {run.run_id: (run.outcome, run.error, len(run.prompts)) async for run in other.runs("c")} == ours
-        again = await import_history(other, "c", Recorded(kept=kept))
+        again = await import_history(other.engine, "c", Recorded(kept=kept))
         assert (again.events, again.head) == (0, first.head)
         assert (await other.context("c", turn=9)).view.view_id == (await ledger.context("c", turn=9)).view.view_id
         assert not [finding async for finding in other.reconcile()]
@@ -87,7 +87,7 @@ def test_random_conversations_come_back_the_same(steps: list[random_talks.Step])
                 await step.take(talk)
             written = await lines_of(ledger)
             [kept] = read_lines("\n".join(written))
-            await import_history(other, "c", Recorded(kept=kept))
+            await import_history(other.engine, "c", Recorded(kept=kept))
             assert await lines_of(other) == written
 
     asyncio.run(check())
@@ -142,5 +142,5 @@ async def test_a_run_that_is_open_is_told_to_be_missing() -> None:
         await run.message("user", "not yet")
         await run.flush()
         losses: list[Loss] = []
-        assert [line async for line in write_lines(ledger, "c", losses)] == whole
+        assert [line async for line in write_lines(ledger.engine, "c", losses)] == whole
         assert [loss.what for loss in losses] == ["run open, which is open: end it with `tailfold recover` first"]

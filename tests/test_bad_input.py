@@ -92,7 +92,7 @@ def test_a_file_that_may_not_be_written_says_so(shell: Shell, mode: int) -> None
     for place in (shell.data.parent, *shell.data.parent.parents[:3]):
         place.chmod(0o755)
     shell.data.chmod(mode)
-    script = "import os, sys; from ledger.admin.commands import run_app; assert run_app() == 0; "  # imports all there is
+    script = "import os, sys; from ledger.admin.app import run_app; assert run_app() == 0; "  # imports all there is
     script += "os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.exit(run_app())"
     command = [sys.executable, "-c", script, *shell.command("show", "c")[5:]]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

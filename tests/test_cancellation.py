@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -196,17 +197,17 @@ async def test_a_store_abandoned_while_it_commits_ends_and_says_that_the_outcome
     for n in range(40):
         store = await open_store(str(tmp_path / f"{n}.db"))
         assert isinstance(store, SqliteStore)
-        statements, committing = store.database._sql, asyncio.Event()
+        statements, committing = store.database._execute, threading.Event()
 
-        async def told(text: str, *words: Any, statements: Any = statements, committing: asyncio.Event = committing) -> Any:
+        def told(connection: Any, text: str, *words: Any, statements: Any = statements, committing: Any = committing) -> Any:
             if text == "COMMIT":
                 committing.set()
-            return await statements(text, *words)
+            return statements(connection, text, *words)
 
-        store.database._sql = told  # type: ignore[method-assign,assignment]
+        store.database._execute = told  # type: ignore[method-assign]
         deletion = asyncio.ensure_future(store.delete("s"))
-        await committing.wait()
-        await asyncio.sleep(0)
+        while not committing.is_set():
+            await asyncio.sleep(0)
         with anyio.fail_after(10):
             await store.database.abandon()
             with suppress(StoreClosed):  # or it was done just before

@@ -12,6 +12,7 @@ from projector import Block, Message
 from projector.events import Body, RawEvent, RunUsage, to_event
 from projector.formats import FormatError
 from projector.formats.chat import reader as chat
+from projector.formats.chat import writer as chat_writer
 from projector.formats.chat.stream_writer import write_stream
 from projector.formats.validators import validate_chat
 from projector.json_text import text_of
@@ -97,7 +98,7 @@ def test_what_another_maker_adds_to_a_call_is_kept_and_goes_back_only_where_it_i
     added = {"google": {"thought_signature": "c2lnbmF0dXJl"}}
     [found] = blocks(call(index=0, id="a", function={"name": "f", "arguments": "{}"}, extra_content=added))
     message = Message("m", None, "r", "assistant", "complete", (found,), 0, 0)
-    plain, named = chat.write([message]), chat.write([message], reasoning="reasoning_content")
+    plain, named = chat_writer.write([message]), chat_writer.write([message], reasoning="reasoning_content")
     assert "extra_content" not in plain.payload[0]["tool_calls"][0]
     assert [loss.what for loss in plain.losses] == ["what another maker has added to a call is not sent"]
     assert named.payload[0]["tool_calls"][0]["extra_content"] == added
@@ -117,9 +118,9 @@ def test_details_of_reasoning_come_in_pieces_and_go_back_whole() -> None:
     found = blocks(*(delta(reasoning=detail.get("text"), reasoning_details=[detail]) for detail in details), delta(content="x"))
     assert [each.kind for each in found] == ["reasoning", "redacted_reasoning", "text"]
     message = Message("m", None, "r", "assistant", "complete", tuple(found), 0, 0)
-    [sent] = chat.write([message], reasoning="reasoning_details").payload
+    [sent] = chat_writer.write([message], reasoning="reasoning_details").payload
     assert sent["reasoning_details"] == [details[0] | details[1] | {"text": "ab"}, details[2]]
-    [plain] = chat.write([message]).payload
+    [plain] = chat_writer.write([message]).payload
     assert plain == {"role": "assistant", "content": "x"}
 
 
@@ -205,7 +206,7 @@ def test_refusals_sounds_and_citations_have_their_places() -> None:
     assert (refused.kind, refused.text) == ("refusal", "I cannot")
     assert (heard.kind, heard.fields) == ("media", {"transcript": "hello", "data": "AAAA"})
     message = Message("m", None, "r", "assistant", "complete", (heard,), 0, 0)
-    assert chat.write([message]).payload == [{"role": "assistant", "content": None, "audio": {"id": "audio_1"}}]
+    assert chat_writer.write([message]).payload == [{"role": "assistant", "content": None, "audio": {"id": "audio_1"}}]
 
 
 def test_a_text_that_is_split_elsewhere_and_a_chunk_in_another_form_are_the_same() -> None:
@@ -273,14 +274,14 @@ HISTORIES: dict[str, list[dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", HISTORIES)
 def test_a_history_comes_out_as_it_went_in(name: str) -> None:
-    export = chat.write(read(*HISTORIES[name]))
+    export = chat_writer.write(read(*HISTORIES[name]))
     assert (export.payload, export.losses, export.repairs) == (HISTORIES[name], (), ())
     assert validate_chat(export.payload) == []
 
 
 def test_the_old_form_of_a_call_comes_back_in_the_new_one() -> None:
     old = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": '{"a": 1.50}'}}
-    _, asks, answers = chat.write(read(HELLO, old, {"role": "function", "name": "f", "content": "1"})).payload
+    _, asks, answers = chat_writer.write(read(HELLO, old, {"role": "function", "name": "f", "content": "1"})).payload
     assert asks["tool_calls"] == [{"id": "call_1", "type": "function", "function": old["function_call"]}]
     assert answers == {"role": "tool", "tool_call_id": "call_1", "content": "1"}
 
@@ -303,7 +304,7 @@ def test_the_old_form_of_a_call_comes_back_in_the_new_one() -> None:
 )
 def test_a_broken_history_is_mended_and_it_is_said(history: list[dict[str, Any]], said: str) -> None:
     messages = read(*history)
-    export = chat.write(messages)
+    export = chat_writer.write(messages)
     assert validate_chat(export.payload) == []
     assert [repair for repair in export.repairs if said in repair.what]
     assert read(*history) == messages
@@ -322,7 +323,7 @@ def test_what_the_format_can_not_say_is_said_to_be_lost() -> None:
         Message("2", "1", "r", "assistant", "complete", (thought, asks, cited), 0, 0),
         Message("3", "2", "r", "tool", "complete", (failed,), 0, 0),
     ]
-    export = chat.write(messages)
+    export = chat_writer.write(messages)
     assert validate_chat(export.payload) == []
     lost = " | ".join(loss.what for loss in export.losses)
     for what in ("reasoning", "citations", "no form for such media (video/mp4)", "a tool failed", "text only", "behind a call"):

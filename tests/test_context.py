@@ -96,10 +96,10 @@ async def test_prompts_of_another_branch_do_not_age_anything(ledger: Ledger) -> 
     await talk(ledger, "one")
     path = await ledger.transcript("c")
     await talk(ledger, "two", "three")
-    async with await ledger.fork("c", path[-1].id) as run:
+    async with ledger.fork("c", path[-1].id) as run:
         await run.message("user", "or")
     assert (await ledger.context("c")).view.source.turn == 1
-    async with await ledger.fork("c", path[0].id) as run:  # in the middle of a run, ahead of its prompt
+    async with ledger.fork("c", path[0].id) as run:  # in the middle of a run, ahead of its prompt
         await run.message("user", "why?")
     context = await ledger.context("c")
     assert (texts(context.messages), context.view.source.turn) == (["one", "why?"], 0)
@@ -136,7 +136,7 @@ async def test_a_summary_is_of_its_branch_only(ledger: Ledger) -> None:
     fork_at = (await ledger.transcript("c"))[-1].id
     await talk(ledger, "left " * 40, "three")
     await ledger.context("c", pipeline=summaries(Summarizer()))
-    async with await ledger.fork("c", fork_at) as run:
+    async with ledger.fork("c", fork_at) as run:
         await run.message("user", "right")
     context = await ledger.context("c", pipeline=Pipeline(summaries=Summaries(Budget(10_000))))
     assert texts(context.messages) == ["one", "answer to one", "right"]

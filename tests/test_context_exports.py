@@ -12,7 +12,7 @@ from projector.context.pipeline import Pipeline, Summaries, make_view
 from projector.context.plugins import DEFAULT, Bundled, keep_role_pairs, keep_token_budget, keep_window
 from projector.context.stage import Source
 from projector.formats import WRITERS
-from projector.formats.validators import validate_anthropic, validate_chat, validate_responses
+from projector.formats.registry import NAMED
 from projector.json_text import encode
 from tests.corpus import look
 from tests.corpus_parts import files_of
@@ -20,19 +20,14 @@ from tests.faults.sizes import FULL
 from tests.shared_data import DATA, needs_data
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import Any
+    from collections.abc import Iterator, Sequence
 
     from projector import Message
     from tests.corpus_parts import Conversation
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, needs_data]
 SOURCES: Final = ("pi-mono", "tau-bench")
-VALIDATORS: Final[dict[str, Callable[[Any], list[str]]]] = {
-    "anthropic": validate_anthropic,
-    "chat": validate_chat,
-    "responses": validate_responses,
-}
+VALIDATORS: Final = {each.name: each.check for each in NAMED.values() if each.check is not None}
 DEFAULTS: Final = (Bundled(DEFAULT, keep_window),)
 EVERY: Final = 1 if FULL else 7
 MOST: Final = 10_000 if FULL else 12

@@ -10,9 +10,9 @@ import pytest
 
 from projector import End, settle, transcript
 from projector.events import RunFinished, RunStarted, to_event
-from projector.formats.anthropic import reader as anthropic_messages
-from projector.formats.chat import reader as chat
-from projector.formats.responses import reader as responses
+from projector.formats.anthropic import writer as anthropic_writer
+from projector.formats.chat import writer as chat_writer
+from projector.formats.responses import writer as responses_writer
 from projector.formats.validators import validate_anthropic, validate_chat, validate_responses
 from stream import Event
 from tests.broken_histories import user
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 SOURCES: Final = sorted(path.name for path in DATA.iterdir() if path.is_dir()) if DATA.is_dir() else []
 WRITERS: Final[dict[str, tuple[Callable[..., Export], Callable[[Any], list[str]]]]] = {
-    "anthropic": (anthropic_messages.write, validate_anthropic),
-    "chat": (chat.write, validate_chat),
-    "responses": (responses.write, validate_responses),
+    "anthropic": (anthropic_writer.write, validate_anthropic),
+    "chat": (chat_writer.write, validate_chat),
+    "responses": (responses_writer.write, validate_responses),
 }
 REASONING: Final = ("reasoning", "redacted_reasoning")
 EVERY: Final = 1 if FULL else 11
@@ -117,7 +117,7 @@ def test_signatures_and_unknown_blocks_of_recorded_runs_go_back_byte_for_byte() 
             if not isinstance(run[0], RunStarted) or run[0].provider != "anthropic":
                 continue
             messages = [message for message in conversation.messages if message.run_id == run[0].run_id]
-            written = json.dumps(anthropic_messages.write([user("u"), *messages]).payload)
+            written = json.dumps(anthropic_writer.write([user("u"), *messages]).payload)
             whole = [
                 message for message in messages if message.status == "complete" and message.blocks[-1].kind not in REASONING
             ]

@@ -6,6 +6,7 @@ import json
 import re
 import struct
 import zlib
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -17,7 +18,7 @@ from projector.formats.recordings.detection import Detected, detect
 from projector.formats.recordings.documents import first_values
 from projector.formats.recordings.exchanges import format_of
 from projector.formats.recordings.transport import read_all
-from projector.formats.registry import OF_LINES
+from projector.formats.registry import NAMED
 from tests.corpus import look
 from tests.corpus_formats import kind_of, load
 from tests.corpus_parts import files_of
@@ -46,7 +47,22 @@ NODE: Final[dict[str, Any]] = {
     "message_id": "m", "parent_id": None, "text": "hi", "role": "prompter", "created_date": "2023-02-06T00:00:00+00:00",
 }  # fmt: skip
 
+TREE: Final = {
+    "id": "c",
+    "mapping": {
+        "n": {"id": "n", "message": {"author": {"role": "user"}, "content": {"content_type": "text", "parts": ["hi"]}}}
+    },
+}
+ITEM: Final = {
+    "timestamp": "2026-02-01T00:00:00Z",
+    "type": "response_item",
+    "payload": {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+}
+TALK: Final = {"conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "hello"}]}
 HISTORIES: Final[dict[str, list[Any]]] = {
+    "chatgpt": [[TREE], TREE, TREE | {"current_node": None, "title": "t"}],
+    "codex": [ITEM],
+    "sharegpt": [[TALK], TALK, TALK["conversations"], {"system": "s", "tools": "[]", **TALK}],
     "agui": [
         {"threadId": "t", "runId": "r", "messages": [{"id": "1", "role": "user", "content": "hi"}]},
         [{"id": "1", "role": "user", "content": "hi"}, {"id": "2", "role": "reasoning", "content": "hm"}],
@@ -131,6 +147,9 @@ LINES: Final[dict[str, list[list[Any]]]] = {
     "anthropic": [[USER, SAID], [{"system": "s", "messages": [USER]}] * 2],
     "bedrock": [[{"role": "user", "content": [{"text": "hi"}]}] * 2],
     "chat": [[USER, ANSWER], [{"messages": [USER, ANSWER]}] * 2],
+    "chatgpt": [[TREE] * 2],
+    "codex": [[{"timestamp": "2026-02-01T00:00:00Z", "type": "session_meta", "payload": {"id": "s", "cwd": "/"}}, ITEM]],
+    "sharegpt": [[TALK] * 2, TALK["conversations"]],
     "claude-code": [
         [{"type": "summary", "summary": "s", "leafUuid": "u"}, RECORD],
         [{"type": "file-history-snapshot", "messageId": "m", "snapshot": {}}, RECORD],
@@ -257,7 +276,7 @@ def smallest() -> list[tuple[str, str, bytes, Detected]]:
         is_it = Detected("history", name)
         found += [(f"{name}-{number}", "json", of_json(value), is_it) for number, value in enumerate(documents)]
         found += [(f"{name}-{number}-wide", "json", json.dumps(value, indent=2).encode(), is_it)
-                  for number, value in enumerate(documents) if name not in OF_LINES]  # fmt: skip
+                  for number, value in enumerate(documents) if not NAMED[name].is_of_lines]  # fmt: skip
         found.append((f"{name}-behind-a-mark", "json", b"\xef\xbb\xbf\r\n " + of_json(documents[0]), is_it))
     for name, files in LINES.items():
         found += [(f"{name}-lines-{n}", "jsonl", of_lines(values), Detected("history", name)) for n, values in enumerate(files)]
@@ -280,8 +299,8 @@ SMALLEST: Final = smallest()
 
 
 def read(path: Path, format_name: str = "auto") -> list[Recorded]:
-    with open_lines(path) as file:
-        return read_file(file, path, format_name)
+    with ExitStack() as stack:
+        return read_file(stack, stack.enter_context(open_lines(path)), path, format_name)
 
 
 @pytest.mark.parametrize(("name", "ending", "content", "is_it"), SMALLEST, ids=[name for name, *_ in SMALLEST])

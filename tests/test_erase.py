@@ -21,8 +21,7 @@ from ledger import (
     open_ledger,
 )
 from stream import NewEvent, StoreBusy, StoreFull
-from stream.sqlite import SqliteStore
-from stream.sqlite.vacuum import vacuum
+from stream.sqlite import SqliteStore, vacuum
 from tests.faults.children import Child, Parent
 from tests.needles import (
     KINDS,
@@ -57,7 +56,7 @@ async def count_chunks(ledger: Ledger) -> int:
 
 async def empty_wal_only(database: Database) -> None:
     """Instead of writing a file anew."""
-    assert await erasure._empty_wal(database)
+    assert await vacuum._empty_wal(database)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -184,7 +183,7 @@ async def hold_a_read(parent: Parent, path: str) -> None:
 async def test_while_another_process_reads_old_pages_an_erase_is_not_proven_and_says_why(
     tmp_path: Path, place: str, held: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(erasure, "_CHECKPOINT_S", 0.2)
+    monkeypatch.setattr(vacuum, "_CHECKPOINT_S", 0.2)
     path = tmp_path / f"{held}.db"
     async with open_at(tmp_path, place) as ledger:
         await fill(ledger, "c")
@@ -207,7 +206,7 @@ async def test_while_another_process_reads_old_pages_an_erase_is_not_proven_and_
             child.result()
         if place == "one file":
             assert isinstance(ledger.store, SqliteStore)
-            await vacuum(ledger.store)
+            await vacuum.vacuum(ledger.store)
             assert found(tmp_path, "c") == set()
         assert (await ledger.erase("c")).is_proven
         assert found(tmp_path, "c") == set()
@@ -219,15 +218,15 @@ async def test_an_erase_without_room_to_write_the_file_anew_says_so_and_is_prove
 ) -> None:
     async with open_at(tmp_path) as ledger:
         await fill(ledger, "c")
-        plain = ledger.tables.database._sql
+        plain = ledger.tables.database._execute
 
-        async def full(text: str, parameters: Any = ()) -> list[Any]:
+        def full(connection: Any, text: str, parameters: Any = ()) -> list[Any]:
             if text == "VACUUM":
                 raise StoreFull("no room")
-            return await plain(text, parameters)
+            return plain(connection, text, parameters)
 
         with monkeypatch.context() as patched:
-            patched.setattr(ledger.tables.database, "_sql", full)
+            patched.setattr(ledger.tables.database, "_execute", full)
             told = await ledger.erase("c")
         assert not told.is_proven
         assert "no room" in (told.why or "")
@@ -281,7 +280,7 @@ async def test_copies_that_sqlite_left_in_the_free_room_of_pages_are_gone_too(tm
 
 
 async def test_canary_copies_in_the_free_room_of_pages_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(erasure, "_clean_file", empty_wal_only)
+    monkeypatch.setattr(erasure, "clean_file", empty_wal_only)
     left: set[str] = set()
     for seed in (42, 43, 69, 77):
         folder = tmp_path / str(seed)
@@ -295,7 +294,7 @@ async def test_canary_copies_in_the_free_room_of_pages_are_found(tmp_path: Path,
 
 
 async def test_canary_what_is_deleted_and_not_overwritten_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(erasure, "_clean_file", empty_wal_only)
+    monkeypatch.setattr(erasure, "clean_file", empty_wal_only)
     async with open_at(tmp_path) as ledger:
         await fill(ledger, "c")
         await ledger.tables.database.write(lambda sql: sql("PRAGMA secure_delete = OFF"))

@@ -11,7 +11,7 @@ import pytest
 
 from ledger import LedgerError, erasure
 from stream import StoreBusy, StreamError
-from stream.sqlite import SqliteStore
+from stream.sqlite import SqliteStore, vacuum
 from tests.faults.children import Child, Parent, together
 from tests.needles import PLACES, everything, fill, found, open_at, say, texts, wrong
 from tests.talk import new
@@ -128,7 +128,7 @@ async def test_an_erase_that_died_before_the_files_were_clean_is_finished_by_a_p
 async def test_files_that_take_longer_to_clean_than_a_claim_lasts_are_cleaned_by_some_and_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clean, times = erasure._clean_file, 0
+    clean, times = vacuum.clean_file, 0
 
     async def clean_slowly(database: Database) -> str | None:
         nonlocal times
@@ -137,7 +137,7 @@ async def test_files_that_take_longer_to_clean_than_a_claim_lasts_are_cleaned_by
         return await clean(database)
 
     monkeypatch.setattr(erasure, "_CLAIM_MS", 50)
-    monkeypatch.setattr(erasure, "_clean_file", clean_slowly)
+    monkeypatch.setattr(erasure, "clean_file", clean_slowly)
     async with open_at(tmp_path) as one, open_at(tmp_path) as two, open_at(tmp_path) as three:
         await fill(one, "c")
         with anyio.fail_after(30):

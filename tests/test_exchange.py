@@ -454,7 +454,7 @@ def test_a_damaged_log_is_exported_up_to_the_damage_on_a_pipe_and_not_at_all_to_
 def test_memory_does_not_depend_on_how_much_is_exported_and_imported(shell: Shell, other: Shell, tmp_path: Path) -> None:
     def peak_bytes(target: Shell, *words: str) -> int:
         script = (
-            "import resource, sys; from ledger.admin.commands import run_app; assert run_app() == 0; "
+            "import resource, sys; from ledger.admin.app import run_app; assert run_app() == 0; "
             "sys.stderr.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))"
         )
         command = [target.command()[0], "-c", script, *target.command(*words)[5:]]

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from ledger import open_ledger
 from projector.formats import STREAM_WRITERS, STREAMS, WRITERS
 from projector.formats.anthropic.stream_writer import write_stream
+from projector.formats.registry import NAMED
 from projector.formats.shared.history import text_block
 from projector.formats.shared.payloads import opaque
-from projector.formats.validators import validate_anthropic, validate_chat, validate_responses
 from projector.message import Block
 from tests.random_talks import Begin, Step, Talk, conversations
 from tests.shared_data import naughty
@@ -27,15 +27,12 @@ from tests.test_ledger_commands import fill, run_each
 from tests.ui_readings import TEXTS, a_call, a_message, folded, paths, play
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from ledger import Ledger
     from projector import Message
 
-VALIDATORS: Final[dict[str, Callable[[Any], list[str]]]] = {
-    "anthropic": validate_anthropic, "chat": validate_chat, "responses": validate_responses,
-}  # fmt: skip
+VALIDATORS: Final = {each.name: each.check for each in NAMED.values() if each.check is not None}
 FORMATS: Final = (*WRITERS, *STREAM_WRITERS)
 
 

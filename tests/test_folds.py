@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from projector import State, open_runs, settle, transcript
+from projector.effects import RunClosed
 from projector.events import BODIES
-from projector.folds import ending
+from projector.folds import project
 from stream import Event
 from tests.talk import conversation, finished, new, number, said, started
 
@@ -117,9 +118,8 @@ def test_both_folds_leave_the_same_of_a_run_that_ends() -> None:
     state = open_runs.initial
     settled: list[Message] = []
     for event in events:
-        over = ending(state, event)
-        settled += settle(*over).messages if over else ()
-        state = open_runs.fold(state, event)
+        state, effect = project(state, event)
+        settled += settle(*effect).messages if isinstance(effect, RunClosed) else ()
     whole = fold_all(transcript, transcript.initial, events[:-3])  # without the amendment behind the end
     assert [message for message in whole.all_messages() if message.run_id == "r1"] == settled
     assert [message.text for message in settled] == ["What is it?", "", "", "right"]
@@ -135,12 +135,21 @@ def test_of_a_failed_run_unfinished_messages_stay_off_the_path_and_are_no_parent
     events += [new("block.delta", message_id="r.2", block=0, text="ha"), *said("r", "r.3", "whole"), finished("r", "failed")]
     state = open_runs.initial
     for event in number(events):
-        over = ending(state, event)
-        state = open_runs.fold(state, event)
-    assert over is not None
-    settled = settle(*over)
+        state, effect = project(state, event)
+    assert isinstance(effect, RunClosed)
+    settled = settle(*effect)
     assert [(message.id, message.parent_id) for message in settled.path] == [("r.1", None), ("r.3", "r.1")]
     assert [(message.id, message.status, message.parent_id) for message in settled.off] == [("r.2", "partial", "r.1")]
+
+
+def test_what_is_said_about_messages_of_runs_that_ended_leaves_no_trace_in_a_snapshot_of_the_open_runs() -> None:
+    events = [started("r"), *said("r", "r.1", "x"), finished("r")]
+    events += [new("message.annotated", message_id="r.1", patch={"n": n}) for n in range(2000)]
+    state = fold_all(open_runs, open_runs.initial, number(events))
+    assert len(open_runs.encode(state)) <= 80
+    old = b'{"last_seq":9,"open":{},"ended":[],"messages":[],"amendments":[7,8,9],"anomalies":[]}'
+    assert open_runs.version == 1
+    assert open_runs.encode(open_runs.decode(old)) == old.replace(b'"amendments":[7,8,9],', b"")
 
 
 def test_unknown_fields_stay_with_their_message_as_they_came() -> None:

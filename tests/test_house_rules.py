@@ -1,4 +1,4 @@
-"""The rules of the house, as tests: who imports whom, what is public, how long a file is, code in the README."""
+"""The rules of the house, as tests: who imports whom, what is public, how a file is called, how long it is, the README."""
 
 from __future__ import annotations
 
@@ -18,6 +18,34 @@ PACKAGES: Final = ("stream", "projector", "ledger")
 NEVER_IMPORTED: Final = {"stream": {"projector", "ledger"}, "projector": {"ledger"}, "ledger": set[str]()}
 TOP_LEVEL: Final = {"pyproject.toml", "README.md", "ledger", "stream", "projector", "benchmarks", "tests"}
 MAX_LINES: Final = 400
+FORMATS: Final = ROOT / "projector" / "formats"
+NO_FORMATS: Final = {"shared", "outgoing", "recordings", "validators"}
+ROLES: Final = {"__init__", "stream_reader", "reader", "writer", "stream_writer", "rules", "parts", "validator"}
+PARTS_OF_ROLES: Final = {
+    "agui": {"fields", "growing", "known", "open", "outgoing_message", "stream_events"},
+    "ai_sdk": {"growing", "outgoing_message", "stream_chunks"},
+    "chat": {"usage"},
+    "claude_code": {"stream_json"},
+    "gemini": {"arguments"},
+    "responses": {"growing"},
+}
+"""What a format truly has beside the roles that all share."""
+MADE_OF: Final = {"claude_code": {"anthropic"}}
+"""Claude Code's logs hold what Anthropic's interface streamed, and are read by its adapter."""
+WITHOUT_CIRCLES: Final = PACKAGES
+DOCUMENTS: Final = re.compile(
+    r"\blaws? \d+\b|\bEVENTS\.md|\bDESIGN\b|\bCONTEXT\b(?! #)|\bHOUSE\b|\bseeds? \d{3}\b|\bfacts/|\bthe design('s)?\b"
+)
+SQL: Final = re.compile(
+    r"""\b(?: SELECT\s.*\bFROM | INSERT\s+(?:OR\s+\w+\s+)?INTO | UPDATE\s+\S+\s+SET | DELETE\s+FROM
+    | PRAGMA\s | VACUUM | WITH\s+RECURSIVE)\b""",
+    re.DOTALL | re.VERBOSE,
+)
+DIALECT: Final = re.compile(
+    r"""\?(?!\d) | \bIS\s+(?!NULL|NOT\s+NULL) | \b(?:max|min)\([^()]*, | \b(?:instr|glob|ifnull|json_\w+|total|rowid)\b
+    | \bINSERT\s+OR\b | \bREPLACE\s+INTO\b | LIMIT\s+-1 | \bPRAGMA\b | \bWHERE\s+on_path\s*(?!\s|=|>) """,
+    re.IGNORECASE | re.VERBOSE,
+)
 README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS: Final = re.findall(r"^```python[^\n]*\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 
@@ -43,9 +71,60 @@ def test_the_arrow_of_imports_goes_one_way(package: str) -> None:
     assert not {path: names for path, names in wrong.items() if names}
 
 
+def test_nothing_below_the_facade_knows_it() -> None:
+    """Operations work on `Engine`; the facade is for those who open a ledger, and for the command line."""
+    above = {"__init__.py", "opening.py", "admin", "transfer"}
+    below = [path for path in sources("ledger") if path.relative_to(ROOT / "ledger").parts[0] not in above]
+    assert not [str(path) for path in below if re.search(r"^\s*(from|import) ledger\.ledger\b", path.read_text(), re.MULTILINE)]
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_imports_no_tests_and_no_benchmarks(package: str) -> None:
     assert not [path for path in sources(package) if imported(path) & {"tests", "benchmarks"}]
+
+
+def strings(path: Path) -> list[str]:
+    """The texts of a module that are no docstrings, the pieces of f-strings joined."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    joined = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    parts = {id(part) for node in joined for part in ast.walk(node) if part is not node}
+    texts = [
+        "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+        for node in joined
+        if id(node) not in told | parts
+    ]
+    return texts + [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told | parts
+    ]
+
+
+def test_sql_of_the_ledger_lies_in_its_room() -> None:
+    outside = [path for path in sources("ledger") if path.parent.name != "tables"]
+    assert not [(path.name, text) for path in outside for text in strings(path) if SQL.search(text)]
+
+
+def test_the_ledger_speaks_the_sql_that_databases_share() -> None:
+    """Whatever else a database could do for it, the tables do."""
+    room = [(path.name, text) for path in sources("ledger") if path.parent.name == "tables" for text in strings(path)]
+    statements = [(name, text) for name, text in room if SQL.search(text)]
+    assert len(statements) > 50
+    assert not [(name, text) for name, text in statements if DIALECT.search(text)]
+
+
+def test_canary_the_rules_of_sql_see_what_they_forbid(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(
+        'def f(x):\n    """SELECT 1 FROM a docstring"""\n    return f"SELECT {x} FROM t WHERE a IS {x} LIMIT ?"\n'
+    )
+    [text] = strings(module)
+    assert SQL.search(text)
+    for bad in ("a IS ?1", "max(a, ?3)", "instr(a, ?1)", "INSERT OR IGNORE INTO t", "a = ?", "json_each(?1)", "LIMIT -1"):
+        assert DIALECT.search(f"SELECT 1 FROM t {bad}")
+    for good in ("a IS NULL", "a IS NOT NULL", "max(seq) + 1", "WHERE a = ?1", "substr(a, 1, 2)"):
+        assert not DIALECT.search(f"SELECT 1 FROM t {good}")
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -104,3 +183,84 @@ def test_the_code_of_the_readme_runs(number: int, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", str(script)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, f"block {number} of README.md fails:\n{BLOCKS[number]}\n{done.stderr}"
+
+
+def modules(package: str) -> dict[str, Path]:
+    """The modules of a package by their names; a package is the module of its `__init__`."""
+    names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sources(package)}
+    return {name.removesuffix(".__init__"): path for path, name in names.items()}
+
+
+def imports_of(path: Path, known: dict[str, Path]) -> set[str]:
+    """The modules among the `known` that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in known else node.module for name in inner}
+    return found & known.keys()
+
+
+def circle_of(start: str, graph: dict[str, set[str]]) -> list[str]:
+    """The shortest way on which a module imports itself; empty where there is none."""
+    ways = [[start]]
+    seen: set[str] = set()
+    for way in ways:
+        for name in sorted(graph[way[-1]]):
+            if name == start:
+                return [*way, name]
+            if name not in seen:
+                seen.add(name)
+                ways.append([*way, name])
+    return []
+
+
+@pytest.mark.parametrize("package", WITHOUT_CIRCLES)
+def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
+    known = modules(package)
+    graph = {name: imports_of(path, known) - {name} for name, path in known.items()}
+    assert not [" -> ".join(circle) for name in graph if (circle := circle_of(name, graph))]
+
+
+def folders() -> list[Path]:
+    return [path for path in sorted(FORMATS.iterdir()) if (path / "__init__.py").is_file() and path.name not in NO_FORMATS]
+
+
+def test_every_format_is_a_folder_and_a_line() -> None:
+    registry = importlib.import_module("projector.formats.registry")
+    assert [each.name for each in registry.FORMATS] == [folder.name.replace("_", "-") for folder in folders()]
+
+
+@pytest.mark.parametrize("folder", folders(), ids=lambda folder: folder.name)
+def test_the_files_of_a_format_have_the_agreed_names(folder: Path) -> None:
+    names = {path.stem for path in folder.glob("*.py")}
+    assert names - ROLES == PARTS_OF_ROLES.get(folder.name, set())
+    assert {"__init__", "reader"} <= names
+
+
+@pytest.mark.parametrize("folder", folders(), ids=lambda folder: folder.name)
+def test_a_format_imports_what_is_shared_and_itself(folder: Path) -> None:
+    known = modules("projector")
+    allowed = {"format", "shared", "outgoing", folder.name, *MADE_OF.get(folder.name, set())}
+    found = {name for path in folder.glob("*.py") for name in imports_of(path, known)}
+    inside = {name.removeprefix("projector.formats.") for name in found if name.startswith("projector.formats")}
+    assert not {name for name in inside if name.partition(".")[0] not in allowed}
+
+
+@pytest.mark.parametrize("folder", ["shared", "outgoing"])
+def test_what_formats_share_imports_no_format(folder: str) -> None:
+    known = modules("projector")
+    found = {name for path in (FORMATS / folder).glob("*.py") for name in imports_of(path, known)}
+    inside = {
+        name.removeprefix("projector.formats.").partition(".")[0] for name in found if name.startswith("projector.formats")
+    }
+    assert inside <= {"format", "shared", "outgoing"}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_library_points_at_no_document_that_a_user_does_not_have(package: str) -> None:
+    texts = [path for path in sorted((ROOT / package).rglob("*")) if path.suffix in {".py", ".sql"}]
+    lines = [(path, line) for path in texts for line in path.read_text(encoding="utf-8").splitlines()]
+    assert not [f"{path.relative_to(ROOT)}: {line.strip()}" for path, line in lines if DOCUMENTS.search(line)]

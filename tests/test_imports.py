@@ -8,6 +8,7 @@ import json
 import random
 import subprocess
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -47,10 +48,10 @@ async def imported(ledger: Ledger, path: Path, content: bytes | None = None, for
     """What the command does with a file, in this process."""
     if content is not None:
         path.write_bytes(content)
-    with open_lines(path) as file:
-        found = read_file(file, path, format_name)
+    with ExitStack() as stack:
+        found = read_file(stack, stack.enter_context(open_lines(path)), path, format_name)
         names = name_of(base_of(path), found)
-        return [await import_history(ledger, name, one) for name, one in zip(names, found, strict=True)]
+        return [await import_history(ledger.engine, name, one) for name, one in zip(names, found, strict=True)]
 
 
 async def told(ledger: Ledger, conversation: str, branch: Any = "active") -> list[Any]:

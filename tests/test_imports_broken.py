@@ -101,7 +101,7 @@ def test_empty_files_and_what_is_no_text_are_refused(shell: Shell, tmp_path: Pat
 
 def test_a_line_of_a_hundred_megabytes_is_refused_by_its_number_and_memory_stays_sane(shell: Shell, tmp_path: Path) -> None:
     script = (
-        "import resource, sys; from ledger.admin.commands import run_app; code = run_app(); "
+        "import resource, sys; from ledger.admin.app import run_app; code = run_app(); "
         "sys.stderr.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)); sys.exit(code)"
     )
     for name, head in (("line.jsonl", b'{"role":"user","content":"'), ("events.txt", b'data: {"type":"')):

@@ -10,7 +10,7 @@ import pytest
 from ledger import Replay, open_ledger
 from stream import Diverged, Event, NewEvent, follow, open_store
 from stream.sqlite.backup import back_up, restore
-from stream.sqlite.migrations import read_scripts
+from stream.sqlite.scripts import read_scripts
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 
 from projector.formats.format import FormatError
-from projector.formats.langchain.reader import read, write
+from projector.formats.langchain.reader import read
+from projector.formats.langchain.writer import write
 from projector.formats.shared.blocks import media_block
 from projector.formats.shared.history import text_block
 from projector.formats.shared.payloads import opaque, signer_of

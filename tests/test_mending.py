@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from projector import Block, Message
 from projector.formats.outgoing.pairing import NO_RESULT
-from projector.formats.outgoing.repair import Mended, Rules, mend
+from projector.formats.outgoing.repair import Mended, mend
+from projector.formats.outgoing.rules import Rules
 from projector.formats.outgoing.unicode import mend_json, mend_text
 from projector.formats.shared.history import Loss, text_block, text_parts
 from projector.formats.shared.payloads import Media, media_of, opaque, part_block, payload_for, signer_of

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.anyio
 
 VERSION_1: Final = Path(__file__).parent / "fixtures" / "version_1.db.gz"
 VERSION_2: Final = VERSION_1.with_name("version_2.db.gz")
+VERSION_3: Final = VERSION_1.with_name("version_3.db.gz")
 OLD_INCARNATION: Final = "9b15cd548301805ced2d40845e4b0ece"
 ONE: Final = "CREATE TABLE things (name TEXT) STRICT;"
 TWO: Final = "ALTER TABLE things ADD COLUMN size INTEGER;\nUPDATE things SET size = length(name);"
@@ -128,6 +129,33 @@ async def test_a_ledger_of_version_2_goes_on_with_its_branches_and_remembers_wha
         await ledger.catch_up("talk")
         assert [(at, choice.TYPE) for at, choice in await ledger.tables.choices("talk")] == [(seq, "context.expanded")]
         assert not [finding async for finding in verify(ledger) if not finding.is_note]
+
+
+async def test_a_ledger_of_version_3_goes_on_whole(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    path.write_bytes(gzip.decompress(VERSION_3.read_bytes()))
+    async with open_ledger(str(path)) as ledger:
+        said = [message.text for message in await ledger.transcript("talk")]
+        assert said == ["ask r1", "", "", "ask r2", "", "", "ask r3", "", "", "will fail"]
+        forked = await ledger.transcript("talk", selections={"r2.t": "f1.1"})
+        assert [message.text for message in forked][-1] == "another way"
+        assert len(await ledger.transcript("long")) == 236
+        assert [run.run_id for run in await ledger.open_runs("other")] == ["open-run"]
+        assert [info.conversation async for info in ledger.conversations(title="A TALK")] == ["talk"]
+        snapshot = await ledger.store.snapshots.load("talk", "open_runs")
+        assert snapshot is not None
+        assert b'"amendments":[40,' in snapshot.state  # as it was written then
+        for name in ("talk", "long", "gone"):
+            async with ledger.run(name) as run:
+                await run.text("new")
+            assert (await ledger.transcript(name))[-1].text == "new"
+        assert not [finding async for finding in verify(ledger) if not finding.is_note]
+        await ledger.compact("talk")
+        await ledger.erase("long")
+        assert not [finding async for finding in verify(ledger) if not finding.is_note]
+    assert names(tmp_path) == {"chat.db", "chat.db.ledger-v3-backup"}
+    assert rows(tmp_path / "chat.db.ledger-v3-backup", "SELECT count(*) FROM conversations WHERE name = 'talk'") == [(1,)]
+    await restore(str(path), str(tmp_path / "again.db"), known_scripts())
 
 
 async def test_the_old_file_is_kept_beside_the_new_one(old: Path, tmp_path: Path) -> None:
@@ -263,6 +291,7 @@ async def test_no_room_for_the_copy_leaves_the_old_file(tmp_path: Path) -> None:
 DYING: Final = """
 import asyncio, os, signal, sys
 from stream.sqlite import open_database
+from stream.sqlite.blocking import Connect
 from stream.sqlite.migrations import migrate
 
 async def main():
@@ -279,7 +308,7 @@ async def main():
             return await sql(text, parameters)
         return run
 
-    await database.transact(lambda sql: migrate(dying(sql), sys.argv[1], "things", scripts))
+    await database.transact(lambda sql: migrate(dying(sql), sys.argv[1], "things", scripts, Connect()))
     os.kill(os.getpid(), signal.SIGKILL)
 
 asyncio.run(main())

@@ -14,8 +14,10 @@ from projector.events import RunUsage, to_event, validate
 from projector.formats import FormatError
 from projector.formats.chat import reader as chat
 from projector.formats.chat import stream_writer as chat_chunks
+from projector.formats.chat import writer as chat_writer
 from projector.formats.responses import reader as responses
 from projector.formats.responses import stream_writer as responses_events
+from projector.formats.responses import writer as responses_writer
 from projector.formats.validators import validate_chat, validate_responses
 from projector.json_text import is_json
 from projector.message import Block, Message
@@ -46,8 +48,8 @@ each = pytest.mark.parametrize("recording", RECORDINGS, ids=lambda recording: re
 each_exchange = pytest.mark.parametrize("exchange", exchanges(), ids=lambda each: f"{each.cassette}-{len(each.request)}")
 STREAMS_OUT = {"chat": chat_chunks.write_stream, "responses": responses_events.write_stream}
 WRITERS: dict[str, tuple[Callable[[Sequence[Message]], Export], Callable[[Any], list[str]]]] = {
-    "chat": (chat.write, validate_chat),
-    "responses": (responses.write, validate_responses),
+    "chat": (chat_writer.write, validate_chat),
+    "responses": (responses_writer.write, validate_responses),
 }
 USER = Message("u", None, "u", "user", "complete", (Block("text", text="Go on.", sealed=True),), 0, 0)
 
@@ -134,10 +136,10 @@ def test_a_recorded_history_comes_out_as_it_went_in(exchange: Exchange) -> None:
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
     if "messages" in exchange.request:
         [history] = chat.read(json.dumps(exchange.request))
-        export = chat.write(imported(history), reasoning=reasoning_of(exchange))
+        export = chat_writer.write(imported(history), reasoning=reasoning_of(exchange))
     else:
         [history] = responses.read(json.dumps(exchange.request))
-        export = responses.write(imported(history), reasoning="any")
+        export = responses_writer.write(imported(history), reasoning="any")
     if export.repairs:  # the server has the call, in a conversation that it keeps
         assert all("without a call" in repair.what for repair in export.repairs)
         assert {"conversation", "previous_response_id"} & exchange.request.keys()
@@ -175,7 +177,7 @@ def test_what_an_agent_sent_back_is_what_we_would_have_sent() -> None:
         if not isinstance(sent, list) or "responses" not in after.uri:
             continue
         messages = messages_of(feed("responses", whole(before.answer))[1])
-        ours = [item for item in responses.write([USER, *messages, *answers_to(messages)]).payload if item.get("type")]
+        ours = [item for item in responses_writer.write([USER, *messages, *answers_to(messages)]).payload if item.get("type")]
         theirs = {item["id"]: item for item in sent if item.get("id")}
         for item in ours:
             other = theirs.get(item.get("id"))

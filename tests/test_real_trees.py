@@ -176,7 +176,7 @@ async def test_a_real_session_is_one_path_and_each_turn_can_be_asked_again(ledge
     ]
     again = leaves[:-1:8]
     for leaf in again:
-        async with await ledger.fork("c", leaf) as run:
+        async with ledger.fork("c", leaf) as run:
             await run.message("user", "again")
         assert [message.id for message in await ledger.transcript("c")][-2] == leaf
         await ledger.select("c", leaves[-1])

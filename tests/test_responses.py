@@ -13,6 +13,7 @@ from projector import Block, Message
 from projector.events import BlockDelta, Body, RawEvent, RunUsage, ToolApproval, to_event
 from projector.formats import FormatError
 from projector.formats.responses import reader as responses
+from projector.formats.responses import writer as responses_writer
 from projector.formats.responses.stream_writer import write_stream
 from projector.formats.validators import validate_responses
 from projector.json_text import text_of
@@ -75,7 +76,7 @@ def test_ids_that_change_with_each_event_do_not_split_an_item_and_the_last_one_c
     )
     assert (thought.text, said.text) == ("hm", "ab")
     messages = [Message("m", None, "r", "assistant", "complete", (thought, said), 0, 0)]
-    assert [item["id"] for item in responses.write(messages).payload] == ["rs_1", "msg_1"]
+    assert [item["id"] for item in responses_writer.write(messages).payload] == ["rs_1", "msg_1"]
 
 
 def test_what_deltas_left_out_is_added_at_the_end_and_another_text_is_kept_as_it_came() -> None:
@@ -147,11 +148,11 @@ def test_encrypted_reasoning_goes_back_byte_for_byte_and_only_with_what_follows_
     _, _, [thought, said] = run(*stream)
     assert (thought.kind, thought.signature) == ("redacted_reasoning", REASONING["encrypted_content"])
     message = Message("m", None, "r", "assistant", "complete", (thought, said), 0, 0)
-    assert responses.write([message]).payload == [REASONING, text_item("x")]
+    assert responses_writer.write([message]).payload == [REASONING, text_item("x")]
     _, _, [alone, torn] = run(*stream[:1], delta("x", 1))
-    export = responses.write([Message("m", None, "r", "assistant", "partial", (alone, torn), 0, 0)])
+    export = responses_writer.write([Message("m", None, "r", "assistant", "partial", (alone, torn), 0, 0)])
     assert [item.get("type") for item in export.payload] == ["reasoning", None]  # its text is sent as far as it came
-    export = responses.write([Message("m", None, "r", "assistant", "partial", (alone,), 0, 0)])
+    export = responses_writer.write([Message("m", None, "r", "assistant", "partial", (alone,), 0, 0)])
     assert export.payload == []
     assert export.repairs
 
@@ -162,13 +163,13 @@ def test_what_follows_reasoning_that_can_not_be_sent_goes_without_its_id() -> No
     messages = read(
         HELLO, plain, text_item("x"), plain | {"id": "rs_2"}, CALL, OUTPUT, plain | {"id": "rs_3"}, search, text_item("y")
     )
-    export = responses.write(messages)
+    export = responses_writer.write(messages)
     assert validate_responses(export.payload) == []
     assert export.payload[1] == {"role": "assistant", "content": "x"}
     assert export.payload[2] == {name: value for name, value in CALL.items() if name != "id"}
     assert "web_search_call" not in json.dumps(export.payload)
     assert len(export.losses) == 6
-    everything = responses.write(messages, reasoning="any").payload
+    everything = responses_writer.write(messages, reasoning="any").payload
     assert [item.get("id") for item in everything] == [None, "rs_1", "msg_1", "rs_2", "fc_1", None, "rs_3", "ws_1", None]
 
 
@@ -178,7 +179,7 @@ def test_reasoning_of_several_parts_comes_back_in_its_parts() -> None:
     deltas = [delta(text, 0, "reasoning_summary_text", summary_index=at) for at, text in enumerate("ab")]
     _, _, [thought] = run(*deltas, delta("c", 0, "reasoning_text"), done(item), COMPLETED)
     assert thought.text == "a\n\nb\n\nc"
-    [sent, _] = responses.write(read(item, text_item("x"))).payload
+    [sent, _] = responses_writer.write(read(item, text_item("x"))).payload
     assert sent == item
 
 
@@ -191,7 +192,7 @@ def test_a_refusal_and_citations_are_kept_however_they_come() -> None:
     _, _, [said, refused] = run(delta("x"), noted, delta("n", 0, "refusal", content_index=1), done(item), COMPLETED)
     assert [json.loads(citation)["source"] for citation in said.citations] == [note, note]
     assert (refused.kind, refused.text) == ("refusal", "no")
-    assert responses.write(read(item)).payload == [item]
+    assert responses_writer.write(read(item)).payload == [item]
 
 
 def test_a_request_for_approval_is_asked_and_its_answer_goes_back() -> None:
@@ -200,8 +201,8 @@ def test_a_request_for_approval_is_asked_and_its_answer_goes_back() -> None:
     assert [body for body in bodies if isinstance(body, ToolApproval)] == [ToolApproval("mcpr_1", "mcpr_1")]
     assert json.loads(block.approval or "") == {"approval_id": "mcpr_1", "approved": None}
     answer = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
-    assert responses.write(read(HELLO, asked, answer)).payload == [HELLO, asked, answer]
-    lone = responses.write(read(HELLO, answer))
+    assert responses_writer.write(read(HELLO, asked, answer)).payload == [HELLO, asked, answer]
+    lone = responses_writer.write(read(HELLO, answer))
     assert (lone.payload, len(lone.repairs)) == ([HELLO], 1)
 
 
@@ -260,7 +261,9 @@ def test_items_that_nobody_knows_go_back_byte_for_byte() -> None:
     item = '{"type": "hologram_item",  "n": 1.50, "s": "\\u00e9"}'
     _, _, [block] = run(f'{{"type":"response.output_item.done","output_index":0,"item":{item}}}', COMPLETED)
     assert (block.kind, block.opaque) == ("provider", f'{{"provider":"openai","payload":{item}}}')
-    assert responses.write([Message("m", None, "r", "assistant", "complete", (block,), 0, 0)]).payload == [json.loads(item)]
+    assert responses_writer.write([Message("m", None, "r", "assistant", "complete", (block,), 0, 0)]).payload == [
+        json.loads(item)
+    ]
 
 
 def test_a_text_that_is_split_elsewhere_and_events_in_another_form_are_the_same() -> None:

@@ -9,6 +9,7 @@ import pytest
 from projector import Block, Message
 from projector.formats import FormatError
 from projector.formats.responses import reader as responses
+from projector.formats.responses import writer as responses_writer
 from projector.formats.validators import validate_responses
 from tests.test_responses import CALL, HELLO, OUTPUT, REASONING, read, text_item
 
@@ -49,7 +50,7 @@ HISTORIES: dict[str, list[dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", HISTORIES)
 def test_a_history_comes_out_as_it_went_in(name: str) -> None:
-    export = responses.write(read(*HISTORIES[name]))
+    export = responses_writer.write(read(*HISTORIES[name]))
     said = [{key: value for key, value in item.items() if value != []} for item in export.payload]
     assert said == [{key: value for key, value in item.items() if value != []} for item in HISTORIES[name]]
     assert (export.losses, export.repairs) == ((), ())
@@ -71,7 +72,7 @@ def test_a_history_comes_out_as_it_went_in(name: str) -> None:
 )  # fmt: skip
 def test_a_broken_history_is_mended_and_it_is_said(history: list[dict[str, Any]], said: str) -> None:
     messages = read(*history)
-    export = responses.write(messages)
+    export = responses_writer.write(messages)
     assert validate_responses(export.payload) == []
     assert [repair for repair in export.repairs if said in repair.what]
     assert read(*history) == messages
@@ -82,7 +83,7 @@ def test_what_another_provider_has_made_is_not_sent_and_it_is_said() -> None:
     cited = Block(
         "text", number=1, text="x", sealed=True, provider_ref="other", citations=('{"source":{"type":"char_location"}}',)
     )
-    export = responses.write([Message("m", None, "r", "assistant", "complete", (thought, cited), 0, 0)])
+    export = responses_writer.write([Message("m", None, "r", "assistant", "complete", (thought, cited), 0, 0)])
     assert export.payload == [{"role": "assistant", "content": "x"}]
     lost = " | ".join(loss.what for loss in export.losses)
     assert all(what in lost for what in ("reasoning", "citations of another", "not one of OpenAI's"))

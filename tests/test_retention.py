@@ -369,7 +369,7 @@ def test_an_addition_of_empty_texts_alone_adds_neither_header_nor_spacing() -> N
 
 async def test_a_partial_message_and_one_on_another_branch_do_not_shift_the_index(ledger: Ledger) -> None:
     await tell(ledger, "m1", "root", "keep one", policy=[None, 1])
-    async with await ledger.fork("c", "m1") as run:
+    async with ledger.fork("c", "m1") as run:
         other = await run.message("user", "other branch")
     await ledger.annotate("c", other, {POLICY: [None]})
     assert texts((await ledger.context("c")).messages[0].blocks) == ["root"]

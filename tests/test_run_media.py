@@ -96,7 +96,7 @@ async def test_media_that_can_not_be_kept_stay_in_the_log(ledger: Ledger, monkey
     async def fail(*_: object) -> str:
         raise StoreFull("the disk is full")
 
-    monkeypatch.setattr("ledger.ledger.put_media", fail)
+    monkeypatch.setattr("ledger.runs.start.put_media", fail)
     async with ledger.run("c") as run:
         await run.message("user", "look")
         await run.tool_result("t1", PARTS)

@@ -262,17 +262,17 @@ async def test_what_is_deleted_is_never_packed_behind_the_sweepers_back(
 async def test_a_pack_that_fails_is_tried_again_later(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     async with open_store(str(path)) as store:
-        statements = store.database._sql  # type: ignore[union-attr]
+        statements = store.database._execute  # type: ignore[union-attr]
 
-        async def without_room(text: str, *parameters: Any) -> Any:
+        def without_room(connection: Any, text: str, *parameters: Any) -> Any:
             if text.startswith("INSERT INTO chunks"):
                 raise StoreFull("there is no room")
-            return await statements(text, *parameters)
+            return statements(connection, text, *parameters)
 
-        store.database._sql = without_room  # type: ignore[union-attr,method-assign]
+        store.database._execute = without_room  # type: ignore[union-attr,method-assign]
         await fill(store, 300)
         assert counts(path) == (300, 0)
-        store.database._sql = statements  # type: ignore[union-attr,method-assign]
+        store.database._execute = statements  # type: ignore[union-attr,method-assign]
         await fill(store, 300)
         check(await store.read("s"), 1, 600)
     assert counts(path)[1] >= 1
@@ -285,17 +285,17 @@ async def test_what_waits_again_keeps_its_order_when_each_is_stored_alone(tmp_pa
     async with open_store(url) as store, open_store(url) as other:
         await store.append("s", numbered(1, 1))
         await other.append("s", numbered(2, 2))  # what the first store remembers is out of date
-        statements, calls = store.database._sql, 0  # type: ignore[union-attr]
+        statements, calls = store.database._execute, 0  # type: ignore[union-attr]
 
-        async def fails_once(text: str, *parameters: Any) -> Any:
+        def fails_once(connection: Any, text: str, *parameters: Any) -> Any:
             nonlocal calls
             calls += text.startswith("INSERT INTO appends")
             if calls == 1:
                 calls += 1
                 raise StoreFull("there is no room for so many")
-            return await statements(text, *parameters)
+            return statements(connection, text, *parameters)
 
-        store.database._sql = fails_once  # type: ignore[union-attr,method-assign]
+        store.database._execute = fails_once  # type: ignore[union-attr,method-assign]
         sent = [store.append("s", numbered(3 + n, 3 + n), producer=Producer("p", 0, n)) for n in range(5)]
         assert [answer.first_seq for answer in await asyncio.gather(*sent)] == [3, 4, 5, 6, 7]
         check(await store.read("s"), 1, 7)

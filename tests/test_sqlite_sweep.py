@@ -82,15 +82,15 @@ async def test_a_slice_is_bounded_in_bytes_too(tmp_path: Path, monkeypatch: pyte
     assert isinstance(store, SqliteStore)
     for _ in range(12):
         await store.append("s", [NewEvent("t", bytes(1 << 20))])
-    statements, slices = store.database._sql, list[int]()
+    statements, slices = store.database._execute, list[int]()
 
-    async def watched(text: str, *parameters: Any) -> Any:
-        found = await statements(text, *parameters)
+    def watched(connection: Any, text: str, *parameters: Any) -> Any:
+        found = statements(connection, text, *parameters)
         if text.lstrip().startswith("DELETE FROM appends"):
             slices.append(len(found))
         return found
 
-    monkeypatch.setattr(store.database, "_sql", watched)
+    monkeypatch.setattr(store.database, "_execute", watched)
     await store.truncate("s", through=12)
     await store.settle()
     assert sum(slices) == 12

@@ -14,12 +14,14 @@ import pytest
 
 from projector.formats.format import FormatError
 from projector.formats.recordings.framing import MAX_EVENT_BYTES
-from projector.formats.recordings.transport import FrameReader, Payload, SseReader, Unwrap, read_all, read_cassette
+from projector.formats.recordings.transport import FrameReader, SseReader, Unwrap, read_all, read_cassette
 from tests.shared_data import files, naughty, needs_data, read_bytes, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from projector.formats.shared.frames import Payload
 
 SSE = (
     b": OPENROUTER PROCESSING\r\n\r\n"

@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projector.formats.validators import anthropic, chat, responses, validate_anthropic, validate_chat, validate_responses
+from projector.formats.anthropic import validator as anthropic
+from projector.formats.chat import validator as chat
+from projector.formats.responses import validator as responses
+from projector.formats.validators import validate_anthropic, validate_chat, validate_responses
 from tests.shared_data import DATA, files, needs_data, read_bytes
 
 if TYPE_CHECKING:

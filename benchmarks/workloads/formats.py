@@ -11,6 +11,7 @@ import itertools
 import json
 import statistics
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from benchmarks.measuring import compare, interleave
@@ -80,9 +81,9 @@ async def _parse(path: Path) -> float:
 async def _import(ledger: Ledger, path: Path, lines: int, numbers: itertools.count[int]) -> float:
     """Lines a second."""
     began = time.perf_counter()
-    with open_lines(path) as file:
-        [recorded] = read_file(file, path)
-        await import_history(ledger, f"formats-{next(numbers)}", recorded)
+    with ExitStack() as stack:
+        [recorded] = read_file(stack, stack.enter_context(open_lines(path)), path)
+        await import_history(ledger.engine, f"formats-{next(numbers)}", recorded)
     return lines / (time.perf_counter() - began)
 
 

@@ -26,7 +26,6 @@ from ledger.admin.play import play_recording
 from ledger.admin.tree import tree
 from ledger.admin.verifying import reconcile, verify
 from ledger.errors import LedgerError
-from ledger.transfer.files import FileError
 from ledger.transfer.sources import AUTO, look_through
 from projector import InvalidJson
 from projector.formats import STREAMS, FormatError
@@ -111,7 +110,7 @@ def run_app() -> int:
         return 1
     except BrokenPipeError:
         return 0
-    except (StreamError, LedgerError, FormatError, FileError, InvalidJson, ValueError, OSError) as error:
+    except (StreamError, LedgerError, FormatError, InvalidJson, ValueError, OSError) as error:
         sys.stderr.write(f"tailfold: {str(error).encode('ascii', 'backslashreplace').decode()}\n")
         return 2
     except SystemExit as done:

@@ -1,4 +1,4 @@
-"""The commands that set up the history chain and the limits of sessions: `history …`, `limits …` (seed 003; CONTEXT D)."""
+"""The commands that set up the history chain and the limits of sessions: `history …`, `limits …`."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def stats(
         if conversation is None:
             counted: msgspec.Struct | None = await ledger.statistics(exact=exact)
         else:
-            counted = await stream_statistics(file_of(ledger).database, conversation)
+            counted = await stream_statistics(file_of(ledger.engine).database, conversation)
             if counted is None:
                 raise UnknownConversation(conversation)
         record = msgspec.to_builtins(counted)
@@ -105,7 +105,7 @@ def vacuum(context: typer.Context, *, as_json: AsJson = False) -> None:
 
     async def job(ledger: Ledger) -> None:
         with progress("sweeping and packing"):
-            done = await vacuum_store(file_of(ledger))
+            done = await vacuum_store(file_of(ledger.engine))
         if as_json:
             print_json(done._asdict())
             return

@@ -13,10 +13,12 @@ from ledger.errors import UnknownRun
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
     from ledger.records import RunInfo
-    from ledger.transfer.recorded import Stream
+    from ledger.transfer.adapted import Recording
 
 
-async def play_recording(ledger: Ledger, recording: Stream, conversation: str, *, rate: float | None, as_json: bool) -> RunInfo:
+async def play_recording(
+    ledger: Ledger, recording: Recording, conversation: str, *, rate: float | None, as_json: bool
+) -> RunInfo:
     """Feeds every chunk of the recording to a run and ends it as its stream says; a torn one ends `incomplete`.
 
     With `as_json` a line tells the run, one what was acknowledged each time that moves, and one how it ended.

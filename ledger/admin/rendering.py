@@ -12,6 +12,7 @@ from ledger.transfer.archive import write_lines
 from ledger.transfer.sinks import open_sink
 from ledger.transfer.sources import MESSAGES
 from projector.formats import STREAM_WRITERS
+from projector.formats.registry import NAMED
 from projector.json_text import dump
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ async def render(ledger: Ledger, conversation: str | None, format_name: str, out
         for name in names:
             if format_name == MESSAGES:
                 losses: list[Loss] = []
-                async for line in write_lines(ledger, name, losses):
+                async for line in write_lines(ledger.engine, name, losses):
                     write(line)
                 reports.append({"conversation": name, "format": format_name, "losses": list(map(msgspec.to_builtins, losses))})
                 continue
@@ -62,7 +63,7 @@ def _as_object(payload: Any, format_name: str) -> dict[str, Any]:
     """What `import` reads again from a line."""
     if isinstance(payload, dict):
         return payload
-    return {"events" if format_name in STREAM_WRITERS else "input" if format_name == "responses" else "messages": payload}
+    return {"events" if format_name in STREAM_WRITERS else NAMED[format_name].lists[0]: payload}
 
 
 def report_of(conversation: str, format_name: str, export: Export) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What providers that keep histories themselves hold of a conversation, as events of it (CONTEXT C; seed 002).
+"""What providers that keep histories themselves hold of a conversation, as events of it.
 
 That a send begins is stored before it goes out, so a crash in between is noticed: the next plan is full then.
 """

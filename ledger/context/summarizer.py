@@ -1,4 +1,4 @@
-"""Asks any server that speaks the OpenAI chat format for a summary (the extra `summarizer`; seed 001, CONTEXT B)."""
+"""Asks any server that speaks the OpenAI chat format for a summary (the extra `summarizer`)."""
 
 from __future__ import annotations
 

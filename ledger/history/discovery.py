@@ -1,6 +1,6 @@
 """The history plugins that there are: bundled ones, `plugin_history_*.py` of a folder, and those of installed packages.
 
-Looking for them imports nothing. Only what a chain names is imported, and nothing from outside the folder (CONTEXT D).
+Looking for them imports nothing. Only what a chain names is imported, and nothing from outside the folder.
 """
 
 from __future__ import annotations

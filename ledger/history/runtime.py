@@ -1,4 +1,4 @@
-"""The history chain of a running program: what each session is shown, and the answers to runtime commands (seed 003).
+"""The history chain of a running program: what each session is shown, and the answers to runtime commands.
 
 Joins the settings, the models, the plugins and the sessions. What a path is comes from the caller, who reads it from
 the ledger each time.

@@ -1,4 +1,4 @@
-"""The sessions of users: how many there may be, and idle ones saved and let go until they are resumed (seed 003; CONTEXT D)."""
+"""The sessions of users: how many there may be, and idle ones saved and let go until they are resumed."""
 
 from __future__ import annotations
 

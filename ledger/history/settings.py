@@ -1,6 +1,6 @@
 """The settings of the history chain and of sessions: `plugins-enabled.json`, read whole and changed in one step.
 
-Keys that Tailfold does not know are somebody else's: they are kept as they are (seed 003; CONTEXT D).
+Keys that Tailfold does not know are somebody else's: they are kept as they are.
 """
 
 from __future__ import annotations

@@ -10,11 +10,10 @@ import asyncio
 import itertools
 from typing import TYPE_CHECKING, Final
 
-from msgspec.structs import replace
-
+from projector.deltas import JoinedDeltas
 from projector.events import BlockDelta, Body, to_event, validate
-from stream import NewEvent, Producer, ProducerFenced, ProducerGap, StoreClosed
-from stream.limits import MAX_APPEND_BYTES, MAX_APPEND_EVENTS, check_events
+from stream import InvalidEvent, InvalidId, NewEvent, Producer, ProducerFenced, ProducerGap, StoreClosed
+from stream.limits import MAX_APPEND_BYTES, MAX_APPEND_EVENTS, MAX_INTEGER, check_events, check_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +35,7 @@ class Outbox:
         self._next = producer
         self._flush_ms = flush_ms
         self._waiting: list[NewEvent] = []
-        self._delta: tuple[BlockDelta, list[str]] | None = None
+        self._deltas: JoinedDeltas | None = None
         self._size = 0
         self._batch: list[NewEvent] = []  # handed to the store; its bytes stay until it is acknowledged
         self._urgent = False
@@ -58,15 +57,12 @@ class Outbox:
 
         Raises `InvalidEvent` for a body that does not fit its type or is too large.
         """
-        events = [to_event(body) for body in bodies]
-        validate(events)
-        check_events(events)
-        for body, event in zip(bodies, events, strict=True):
+        for body, event in zip(bodies, self._encode(bodies), strict=True):
             if isinstance(body, BlockDelta) and self._flush_ms:
                 if body.text:
                     self._join(body)
-            else:
-                self._close_delta()
+            elif event is not None:
+                self._close_deltas()
                 self._add(event)
                 self._urgent = self._urgent or not isinstance(body, BlockDelta) or not self._flush_ms
         if self._urgent or self._size >= _FLUSH_BYTES:
@@ -80,7 +76,7 @@ class Outbox:
         What was not acknowledged stays; the next flush tries it again, with the same bytes and number.
         """
         self._raise_error()
-        while self._batch or self._waiting or self._delta:
+        while self._batch or self._waiting or self._deltas:
             self._urgent = True
             self._due.set()
             await self._step()
@@ -97,23 +93,38 @@ class Outbox:
         self._urgent = True
         self._due.set()
 
+    def _encode(self, bodies: Sequence[Body]) -> list[NewEvent | None]:
+        """The event of each body, checked; None for a delta that is to be joined: it becomes one with its neighbours."""
+        events = [None if self._flush_ms and _is_plain(body) else to_event(body) for body in bodies]
+        encoded = [event for event in events if event is not None]
+        sizes = (
+            len(event.data) if event is not None else _most_bytes(body) for event, body in zip(events, bodies, strict=True)
+        )
+        try:
+            if len(bodies) <= MAX_APPEND_EVENTS and sum(sizes) <= MAX_APPEND_BYTES:
+                validate(encoded)
+                check_events(encoded)
+                return events
+        except InvalidEvent:
+            pass
+        everything = [to_event(body) for body in bodies]  # too large, maybe; or wrong, and told by its place among all
+        validate(everything)
+        check_events(everything)
+        return events
+
     def _join(self, body: BlockDelta) -> None:
         self._size += len(body.text)
-        if self._delta is not None:
-            head, pieces = self._delta
-            same = (head.message_id, head.block, head.field) == (body.message_id, body.block, body.field)
-            if same and self._size < _BUFFER_BYTES:
-                pieces.append(body.text)
+        if self._deltas is not None:
+            if self._size < _BUFFER_BYTES and self._deltas.take(body):
                 return
-            self._close_delta()
-        self._delta = (body, [body.text])
+            self._close_deltas()
+        self._deltas = JoinedDeltas(body)
 
-    def _close_delta(self) -> None:
-        if self._delta is not None:
-            head, pieces = self._delta
-            self._delta = None
-            self._size -= sum(map(len, pieces))
-            self._add(to_event(replace(head, text="".join(pieces))))
+    def _close_deltas(self) -> None:
+        if self._deltas is not None:
+            deltas, self._deltas = self._deltas, None
+            self._size -= deltas.size
+            self._add(to_event(deltas.body()))
 
     def _add(self, event: NewEvent) -> None:
         self._waiting.append(event)
@@ -139,10 +150,10 @@ class Outbox:
             self._wake()
 
     def _is_due(self) -> bool:
-        return bool(self._waiting or self._delta) and (self._urgent or self._size >= _FLUSH_BYTES)
+        return bool(self._waiting or self._deltas) and (self._urgent or self._size >= _FLUSH_BYTES)
 
     def _fill(self) -> None:
-        self._close_delta()
+        self._close_deltas()
         sizes = itertools.accumulate(len(event.data) for event in self._waiting)
         count = sum(1 for size in sizes if size <= MAX_APPEND_BYTES // 2) or 1
         count = min(count, MAX_APPEND_EVENTS)
@@ -176,3 +187,21 @@ class Outbox:
             if not isinstance(error, ProducerFenced | ProducerGap):  # those stay for good
                 self._error = None
             raise error
+
+
+def _is_plain(body: Body) -> bool:
+    """Whether this is a delta that fits its type, so that its bytes need not be looked at."""
+    if not isinstance(body, BlockDelta) or type(body.block) is not int or not 0 <= body.block <= MAX_INTEGER:
+        return False
+    if type(body.message_id) is not str or type(body.text) is not str or type(body.field) not in (str, type(None)):
+        return False
+    try:
+        check_id("message_id", body.message_id)
+    except InvalidId:
+        return False
+    return True
+
+
+def _most_bytes(body: Body) -> int:
+    """What a plain delta takes at most as an event: six bytes for a character, and its names."""
+    return 6 * (len(body.message_id) + len(body.text) + len(body.field or "") + 20) if isinstance(body, BlockDelta) else 0

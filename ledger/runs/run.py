@@ -33,9 +33,9 @@ class Run:
     """Takes in what an agent produces, and makes it durable in the background; made by `Ledger.begin_run`.
 
     As a context manager it ends the run: `completed` (or what its stream says) normally, `failed` by an exception,
-    `cancelled` by a cancellation. If the end can't be written the run stays open, to be recovered (law 10). Every
-    method raises what an append in the background has failed with, and `RunLost` when another writer has ended the
-    run; a call that is cancelled has taken in all or nothing.
+    `cancelled` by a cancellation. If the end can't be written the run stays open, to be recovered. Every method
+    raises what an append in the background has failed with, and `RunLost` when another writer has ended the run; a
+    call that is cancelled has taken in all or nothing.
     """
 
     def __init__(

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 from contextlib import suppress
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from ledger.errors import LedgerDiverged, LedgerError, RunExists, RunOpen, UnknownMessage
+from ledger.runs.outbox import Outbox
+from ledger.runs.run import Run
+from ledger.tables.media import put_media
 from projector import events as ev
 from projector.events import validate
+from projector.formats import STREAMS
 from stream import Producer, ProducerFenced, ProducerGap, SeqConflict, StreamError
+from stream.limits import MAX_RUN_ID_BYTES, check_id
 
 if TYPE_CHECKING:
-    import asyncio
+    from collections.abc import Generator
+    from types import TracebackType
 
-    from ledger.catchup import CatchUp, Caught
-    from ledger.runs.run import Run
-    from ledger.tables.tables import LedgerTables
-    from stream import EventStore
+    from ledger.catchup import Caught
+    from ledger.engine import Engine
+    from projector.formats.shared.media_refs import Attachment
 
 
 class Parent(Enum):
@@ -31,23 +38,101 @@ class Parent(Enum):
 ACTIVE_LEAF: Final = Parent.ACTIVE_LEAF
 
 
-async def append_start(
-    store: EventStore,
-    tables: LedgerTables,
-    catch_up: CatchUp,
-    conversation: str,
-    start: ev.RunStarted,
-    parent: str | Parent | None,
-) -> int:
+class RunOptions(NamedTuple):
+    """What `Ledger.begin_run` was asked for, in the order of its parameters."""
+
+    run_id: str | None
+    parent: str | Parent | None
+    format: str | None
+    trigger: str
+    model: str | None
+    provider: str | None
+    flush_ms: int
+
+
+class Beginning:
+    """A run that begins by `await`, or by `async with`, which also ends it."""
+
+    def __init__(self, runs: Runs, conversation: str, options: RunOptions) -> None:
+        self._runs = runs
+        self._conversation = conversation
+        self._options = options
+        self._run: Run | None = None
+
+    def __await__(self) -> Generator[None, None, Run]:
+        return self._runs.begin(self._conversation, self._options).__await__()
+
+    async def __aenter__(self) -> Run:
+        self._run = await self
+        return self._run
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._run is not None
+        await self._run.__aexit__(kind, error, trace)
+
+
+class Runs:
+    """Begins runs, and knows those that were begun here and have not ended."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._open: set[Run] = set()
+        self._abandoned: set[asyncio.Task[None]] = set()
+
+    async def begin(self, conversation: str, options: RunOptions) -> Run:
+        """See `Ledger.begin_run`."""
+        check_id("conversation id", conversation)
+        run_id = secrets.token_hex(8) if options.run_id is None else options.run_id
+        check_id("run id", run_id, max_bytes=MAX_RUN_ID_BYTES)
+        if options.format is not None and options.format not in STREAMS:
+            raise ValueError(f"{options.format!r} is no stream format: use one of {', '.join(STREAMS)}")
+        if options.flush_ms < 0:
+            raise ValueError(f"flush_ms must be 0 or more, not {options.flush_ms}")
+        beginning = asyncio.create_task(self._begin(conversation, run_id, options), name=f"tailfold begin of {run_id}")
+        try:
+            return await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            # Nobody holds the run that may have begun: end it, or it would bar the conversation.
+            self._abandoned.add(task := asyncio.create_task(_abandon(beginning)))
+            task.add_done_callback(self._abandoned.discard)
+            raise
+
+    async def close(self) -> None:
+        """Leaves the runs that have no end: they stay open, to be recovered."""
+        if self._abandoned:
+            await asyncio.wait(self._abandoned)
+        for run in list(self._open):
+            await run.close()
+
+    async def _begin(self, conversation: str, run_id: str, options: RunOptions) -> Run:
+        start = ev.RunStarted(run_id, None, options.trigger, run_id, options.model, options.provider or options.format)
+        seq = await _append_start(self._engine, conversation, start, options.parent)
+        outbox = Outbox(self._engine.store, conversation, Producer(run_id, 0, 1), seq, flush_ms=options.flush_ms)
+
+        async def keep(media: Attachment) -> None:
+            await put_media(self._engine.tables, conversation, media.data, media.media_type)
+
+        run = Run(conversation, run_id, outbox, provider_format=options.format, ended=self._end, keep=keep)
+        self._open.add(run)
+        return run
+
+    async def _end(self, run: Run) -> None:
+        self._open.discard(run)
+        await self._engine.catch_up(run.conversation)
+
+
+async def _append_start(engine: Engine, conversation: str, start: ev.RunStarted, parent: str | Parent | None) -> int:
     """Appends `run.started` behind its parent; returns its seq. Raises what `Ledger.begin_run` says."""
     first = Producer(start.run_id, 0, 0)
     while True:
-        caught = await catch_up.run(conversation)
-        await _require_unused(store, tables, conversation, start.run_id, caught)
-        started = ev.to_event(replace(start, parent_message_id=await _find_parent(tables, conversation, parent, caught)))
+        caught = await engine.catch_up(conversation)
+        await _require_unused(engine, conversation, start.run_id, caught)
+        started = ev.to_event(replace(start, parent_message_id=await _find_parent(engine, conversation, parent, caught)))
         validate([started])
         try:
-            result = await store.append(conversation, [started], expected_seq=caught.state.last_seq, producer=first)
+            result = await engine.store.append(conversation, [started], expected_seq=caught.state.last_seq, producer=first)
         except SeqConflict as conflict:
             if conflict.head < conflict.expected:
                 raise LedgerDiverged(conversation, conflict.expected, conflict.head) from conflict
@@ -59,25 +144,25 @@ async def append_start(
         return result.last_seq
 
 
-async def abandon(beginning: asyncio.Task[Run]) -> None:
+async def _abandon(beginning: asyncio.Task[Run]) -> None:
     """Ends a run that nobody holds, or it would bar the conversation."""
     with suppress(StreamError, LedgerError):  # what can't be ended stays open, to be recovered
         run = await beginning
         await run.finish("cancelled")
 
 
-async def _find_parent(tables: LedgerTables, conversation: str, parent: str | Parent | None, caught: Caught) -> str | None:
+async def _find_parent(engine: Engine, conversation: str, parent: str | Parent | None, caught: Caught) -> str | None:
     if isinstance(parent, Parent):
         for run in caught.state.open.values():
             if run.parent_message_id == caught.leaf:
                 raise RunOpen(conversation, run.run_id)
         return caught.leaf
-    if parent is not None and await tables.message(conversation, parent, on_path=True) is None:
+    if parent is not None and await engine.tables.message(conversation, parent, on_path=True) is None:
         raise UnknownMessage(conversation, parent)
     return parent
 
 
-async def _require_unused(store: EventStore, tables: LedgerTables, conversation: str, run_id: str, caught: Caught) -> None:
-    is_used = run_id in caught.state.open or await tables.run(conversation, run_id)
-    if is_used or await store.producer(conversation, run_id):
+async def _require_unused(engine: Engine, conversation: str, run_id: str, caught: Caught) -> None:
+    is_used = run_id in caught.state.open or await engine.tables.run(conversation, run_id)
+    if is_used or await engine.store.producer(conversation, run_id):
         raise RunExists(conversation, run_id)

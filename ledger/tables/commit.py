@@ -2,193 +2,144 @@
 
 from __future__ import annotations
 
-import itertools
-import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from msgspec.structs import replace
 
-from ledger.projection import Amended, Begun, Chosen, Described, Ended, Selected, Used
 from ledger.records import RunInfo
+from ledger.tables import choices, messages, runs, uses
 from ledger.tables.branches import choose, join
-from projector import Message, settle
+from ledger.tables.calls import find_calling
+from ledger.tables.conversations import describe, grow
+from ledger.tables.messages import Placed
 from projector import events as ev
-from projector.amendments import amend_message, asks_for
-from projector.json_text import InvalidJson, decode, dump, encode, join_fields, split, text_of
-from projector.run_draft import Refused, read_usage
+from projector import settle
+from projector.amendments import amend_message
+from projector.effects import (
+    ConversationDescribed,
+    LeafSelected,
+    MediaNamed,
+    MessageAmended,
+    RunBegun,
+    RunClosed,
+    UsageAdded,
+    ViewChosen,
+)
+from projector.run_draft import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from ledger.projection import Effect
-    from ledger.tables.branches import Ask
-    from projector import Settled
+    from projector import Message, Settled
+    from projector.amendments import Amendment
+    from projector.effects import Effect
     from projector.run_draft import RunDraft
     from stream.sqlite import Sql
 
-NEW_CONVERSATION: Final = """
-INSERT INTO conversations (name) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM conversations WHERE name = ?1)"""
 _LOG: Final = structlog.get_logger("tailfold.ledger")
-_PUT_RUN: Final = """
-INSERT INTO runs (conversation, id, seq, status, body) SELECT ?1, ?2, ?3, ?4, ?5
-WHERE NOT EXISTS (SELECT 1 FROM runs WHERE conversation = ?1 AND id = ?2) RETURNING 1"""
-_END_RUN: Final = """
-UPDATE runs SET status = ?4, body = ?5, first = ?6 WHERE conversation = ?1 AND id = ?2 AND seq = ?3 AND status = 'open'
-RETURNING 1"""
-_PUT_MESSAGES: Final = """
-INSERT INTO messages (conversation, id, run, parent, seq, on_path, started, is_committed, crc, body) VALUES """
-_MARKS: Final = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_ROWS: Final = 90
-"""Rows of a statement, whose parameters every SQLite takes (999)."""
-_GROW: Final = """
-UPDATE conversations SET runs = runs + ?2, messages = messages + ?3, active_at = max(active_at, ?4) WHERE id = ?1"""
-_BE_ACTIVE: Final = "UPDATE conversations SET active_at = max(active_at, ?2) WHERE id = ?1"
-_USE: Final = """
-INSERT INTO uses SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM uses WHERE conversation = ?1 AND media = ?2)"""
-_CHOOSE: Final = """
-INSERT INTO choices SELECT ?1, ?2, ?3, ?4, ?5 WHERE NOT EXISTS (SELECT 1 FROM choices WHERE conversation = ?1 AND seq = ?2)"""
-_CALLING: Final = """
-SELECT body FROM messages WHERE conversation = ?1 AND (instr(body, ?2) OR instr(body, ?3)) AND (?4 IS NULL OR seq < ?4)
-ORDER BY seq DESC"""
 
 
-async def apply(sql: Sql, key: int, conversation: str, effects: Iterable[Effect]) -> None:
+async def apply(sql: Sql, key: int, conversation: str, effects: Sequence[Effect]) -> None:
     """Takes effects in. What they can't change any more is told in the program's log and changes nothing."""
+    closed = {effect.run.seq for effect in effects if isinstance(effect, RunClosed)}
     for effect in effects:
-        if isinstance(effect, Begun):
-            await begin(sql, key, conversation, effect.run)
-        elif isinstance(effect, Ended):
-            await commit(sql, key, conversation, effect)
-        elif isinstance(effect, Amended):
-            await amend(sql, key, conversation, effect)
-        elif isinstance(effect, Selected):
-            if not await choose(sql, key, effect.message_id, effect.seq):
-                _LOG.warning("ledger.selection_of_nothing", conversation=conversation, message_id=effect.message_id)
-        elif isinstance(effect, Used):
-            await sql(_USE, (key, effect.media_id))
-        elif isinstance(effect, Chosen):
-            await sql(_CHOOSE, (key, effect.seq, effect.type, zlib.crc32(effect.data), effect.data))
-        else:
-            await describe(sql, key, effect)
+        if isinstance(effect, RunBegun) and effect.run.seq in closed:  # it is listed with its end
+            continue
+        await _STEPS[type(effect)](sql, key, conversation, effect)
 
 
-async def begin(sql: Sql, key: int, conversation: str, run: RunDraft) -> None:
+async def begin(sql: Sql, key: int, conversation: str, begun: RunBegun) -> None:
     """Lists a run as open, unless its id was used before."""
-    info = RunInfo.of(conversation, run, None, 0)
-    if await sql(_PUT_RUN, (key, run.run_id, run.seq, info.status, encode(info))):
-        await sql(_GROW, (key, 1, 0, run.started_at))
+    run = begun.run
+    if await runs.put(sql, key, RunInfo.of(conversation, run, None, 0)):
+        await grow(sql, key, run.started_at, runs=1)
 
 
-async def commit(sql: Sql, key: int, conversation: str, ended: Ended) -> None:
+async def commit(sql: Sql, key: int, conversation: str, closed: RunClosed) -> None:
     """Writes what a run leaves. Ids that an earlier run has taken stay its: the later ones are anomalies."""
-    run, end = ended
-    await begin(sql, key, conversation, run)
-    taken = await _known(sql, key, [*run.live, *(message_id for message_id, _ in run.done.items())])
-    settled = settled_for_ledger(run.without(taken), ended)
-    info = RunInfo.of(conversation, run, end, len(settled.path))
-    first = settled.path[0].id if settled.path else None
-    if not await sql(_END_RUN, (key, run.run_id, run.seq, info.status, encode(info), first)):
+    run, end = closed
+    taken = await messages.known(sql, key, [*run.live, *(message_id for message_id, _ in run.done.items())])
+    settled = settled_for_ledger(run.without(taken), closed)
+    path = settled.path
+    info = RunInfo.of(conversation, run, end, len(path))
+    first = path[0].id if path else None
+    is_new = await runs.put(sql, key, info, first)
+    if not is_new and not await runs.end(sql, key, info, first):
         _LOG.warning("ledger.run_id_taken", conversation=conversation, run_id=run.run_id, seq=run.seq)
         return
     if taken:
         _LOG.warning("ledger.message_ids_taken", conversation=conversation, run_id=run.run_id, message_ids=taken)
-    is_committed = end.status != "failed"
-    rows: list[tuple[Any, ...]] = []
-    for on_path, messages in ((1, settled.path), (0, settled.off)):
-        for message in messages:
-            body = encode(message)
-            place = (key, message.id, run.run_id, message.parent_id, message.seq, on_path, run.seq, int(is_committed))
-            rows.append((*place, zlib.crc32(body), body))
-    for first_row in range(0, len(rows), _ROWS):  # each statement is a trip to the writer's thread
-        some = rows[first_row : first_row + _ROWS]
-        await sql(_PUT_MESSAGES + ", ".join([_MARKS] * len(some)), tuple(itertools.chain.from_iterable(some)))
-    newest = max((message.created_at for message in settled.path), default=run.started_at)
-    await sql(_GROW, (key, 0, len(settled.path), newest))
+    await messages.add(sql, key, placed(settled, closed))
+    newest = max((message.created_at for message in path), default=run.started_at)
+    standing = await grow(sql, key, max(newest, run.started_at), runs=int(is_new), messages=len(path))
     if first is not None:
-        await join(sql, key, settled.path[0].parent_id, first, run.seq, is_committed=is_committed)
+        joining = (first, path[-1].id, run.seq)
+        await join(sql, key, path[0].parent_id, joining, standing, is_committed=end.status != "failed")
 
 
-async def _known(sql: Sql, key: int, message_ids: Sequence[str]) -> list[str]:
-    """Those of these ids that a message of the conversation has."""
-    found: set[str] = set()
-    for first in range(0, len(message_ids), 10 * _ROWS):
-        some = message_ids[first : first + 10 * _ROWS]
-        marks = ", ".join("?" * len(some))
-        text = f"SELECT id FROM messages WHERE conversation = ? AND id IN ({marks})"  # noqa: S608 - marks only
-        found.update(row[0] for row in await sql(text, (key, *some)))
-    return [message_id for message_id in message_ids if message_id in found]
+def placed(settled: Settled, closed: RunClosed) -> list[Placed]:
+    """What a run leaves, as it lies in the tables."""
+    is_committed = closed.end.status != "failed"
+    sides = ((True, settled.path), (False, settled.off))
+    return [Placed(message, on_path, closed.run.seq, is_committed) for on_path, some in sides for message in some]
 
 
-def settled_for_ledger(run: RunDraft, ended: Ended) -> Settled:
-    """What the ledger keeps of a run: of one recovered by cancel nothing, it stays readable in the log (DESIGN §4)."""
-    settled = settle(run, ended.end)
-    return replace(settled, off=()) if ended.end.recovered == "cancel" else settled
+def settled_for_ledger(run: RunDraft, closed: RunClosed) -> Settled:
+    """What the ledger keeps of a run: of one recovered by cancel nothing, it stays readable in the log."""
+    settled = settle(run, closed.end)
+    return replace(settled, off=()) if closed.end.recovered == "cancel" else settled
 
 
-async def amend(sql: Sql, key: int, conversation: str, amended: Amended) -> None:
-    """Changes a committed message, or the usage of a run that ended."""
-    body = amended.body
-    if isinstance(body, ev.RunUsage):
-        rows = await sql("SELECT body FROM runs WHERE conversation = ? AND id = ? AND status <> 'open'", (key, body.run_id))
-        if rows:
-            info: RunInfo = decode(rows[0][0], RunInfo)
-            info = replace(info, usage=info.usage | {body.request_id: read_usage(body)})
-            await sql("UPDATE runs SET body = ?3 WHERE conversation = ?1 AND id = ?2", (key, body.run_id, encode(info)))
-            return
-    else:
-        message = await _amended(sql, key, amended.seq, body)
-        if message is not None:
-            try:
-                await put(sql, key, amend_message(message, body))
-            except Refused as why:
-                _LOG.warning("ledger.amendment_refused", conversation=conversation, seq=amended.seq, why=str(why))
-            return
-    _LOG.warning("ledger.amendment_of_nothing", conversation=conversation, seq=amended.seq, type=body.TYPE)
-
-
-async def put(sql: Sql, key: int, message: Message) -> None:
-    """Another form of a message that is there."""
-    body = encode(message)
-    await sql(
-        "UPDATE messages SET crc = ?3, body = ?4 WHERE conversation = ?1 AND id = ?2",
-        (key, message.id, zlib.crc32(body), body),
-    )
-
-
-async def describe(sql: Sql, key: int, described: Described) -> None:
-    """Title, metadata and whether a conversation is archived."""
-    body = described.body
-    if isinstance(body, ev.ConversationCreated):
-        await sql(_BE_ACTIVE, (key, described.at))
-    if isinstance(body, ev.ConversationArchived):
-        await sql("UPDATE conversations SET archived = ?2 WHERE id = ?1", (key, int(body.archived)))
+async def amend(sql: Sql, key: int, conversation: str, amended: MessageAmended) -> None:
+    """Changes a committed message."""
+    message = await _amended(sql, key, amended.seq, amended.body)
+    if message is None:
+        _LOG.warning("ledger.amendment_of_nothing", conversation=conversation, seq=amended.seq, type=amended.body.TYPE)
         return
-    if body.title is not None:
-        await sql("UPDATE conversations SET title = ?2 WHERE id = ?1", (key, dump(body.title)))  # any text is legal
-    patch = text_of(body.metadata)
-    if patch is not None:
-        [(known,)] = await sql("SELECT metadata FROM conversations WHERE id = ?", (key,))
-        merged = (split(known) if known else {}) | split(patch)
-        kept = {name: value for name, value in merged.items() if value != "null"}
-        await sql("UPDATE conversations SET metadata = ?2 WHERE id = ?1", (key, join_fields(kept)))
+    try:
+        changed = amend_message(message, amended.body)
+    except Refused as why:
+        _LOG.warning("ledger.amendment_refused", conversation=conversation, seq=amended.seq, why=str(why))
+        return
+    await messages.put(sql, key, message, changed)
 
 
-async def find_calling(sql: Ask, key: int, tool_call_id: str, before: int | None = None) -> Message | None:
-    """The newest message that makes a tool call, ahead of a seq."""
-    needles = (encode(tool_call_id), dump(tool_call_id).encode())  # as it is, or escaped
-    for (found,) in await sql(_CALLING, (key, *needles, before)):
-        message: Message = decode(found, Message)
-        if asks_for(message, tool_call_id):
-            return message
-    return None
-
-
-async def _amended(sql: Sql, key: int, seq: int, body: Any) -> Message | None:
+async def _amended(sql: Sql, key: int, seq: int, body: Amendment) -> Message | None:
     if isinstance(body, ev.ToolApproval):
         return await find_calling(sql, key, body.tool_call_id, seq)
-    rows = await sql("SELECT body FROM messages WHERE conversation = ? AND id = ?", (key, body.message_id))
-    try:
-        return decode(rows[0][0], Message) if rows else None
-    except InvalidJson:  # a damaged row: verify tells
-        return None
+    return await messages.message_at(sql, key, body.message_id)
+
+
+async def _add_usage(sql: Sql, key: int, conversation: str, added: UsageAdded) -> None:
+    if not await runs.add_usage(sql, key, added.body):
+        _LOG.warning("ledger.amendment_of_nothing", conversation=conversation, seq=added.seq, type=added.body.TYPE)
+
+
+async def _select(sql: Sql, key: int, conversation: str, selected: LeafSelected) -> None:
+    if not await choose(sql, key, selected.message_id, selected.seq):
+        _LOG.warning("ledger.selection_of_nothing", conversation=conversation, message_id=selected.message_id)
+
+
+async def _use(sql: Sql, key: int, conversation: str, named: MediaNamed) -> None:  # noqa: ARG001 - as the others
+    await uses.use(sql, key, named.media_id)
+
+
+async def _remember(sql: Sql, key: int, conversation: str, chosen: ViewChosen) -> None:  # noqa: ARG001 - as the others
+    await choices.put(sql, key, chosen)
+
+
+async def _describe(sql: Sql, key: int, conversation: str, said: ConversationDescribed) -> None:  # noqa: ARG001 - as the others
+    await describe(sql, key, said)
+
+
+_STEPS: Final[dict[type[Effect], Callable[[Sql, int, str, Any], Awaitable[None]]]] = {
+    RunBegun: begin,
+    RunClosed: commit,
+    MessageAmended: amend,
+    UsageAdded: _add_usage,
+    LeafSelected: _select,
+    MediaNamed: _use,
+    ViewChosen: _remember,
+    ConversationDescribed: _describe,
+}

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from stream.sqlite import Sql
 
 _LEASE_S: Final = 60.0
+_PUT: Final = "INSERT INTO holds (id, conversation, through, until) VALUES (?1, ?2, ?3, ?4)"
 
 
 @asynccontextmanager
@@ -35,7 +36,7 @@ async def hold(tables: LedgerTables, conversation: str | None, through: int) -> 
         renewing.cancel()
         await asyncio.wait([renewing])
         with anyio.CancelScope(shield=True):
-            await tables.database.write(lambda sql: sql("DELETE FROM holds WHERE id = ?", (name,)))
+            await tables.transact(lambda sql: sql("DELETE FROM holds WHERE id = ?1", (name,)))
 
 
 async def held(tables: LedgerTables, conversation: str) -> dict[str, int]:
@@ -54,7 +55,7 @@ async def _put(tables: LedgerTables, name: str, conversation: str | None, throug
     now = now_ms()
 
     async def job(sql: Sql) -> None:
-        await sql("DELETE FROM holds WHERE id = ? OR until < ?", (name, now))
-        await sql("INSERT INTO holds VALUES (?, ?, ?, ?)", (name, conversation, through, now + int(_LEASE_S * 1000)))
+        await sql("DELETE FROM holds WHERE id = ?1 OR until < ?2", (name, now))
+        await sql(_PUT, (name, conversation, through, now + int(_LEASE_S * 1000)))
 
-    await tables.database.transact(job)
+    await tables.transact(job)

@@ -1,4 +1,4 @@
-"""The media store: images and files, once per content, named by their SHA-256 (EVENTS.md, `media.added`)."""
+"""The media store: images and files, once per content, named by their SHA-256."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ledger.errors import LedgerDamaged, UnknownMedia
-from ledger.tables.commit import NEW_CONVERSATION
+from ledger.tables.conversations import key_of, make_known
+from ledger.tables.uses import use
 
 if TYPE_CHECKING:
     from ledger.tables.tables import LedgerTables
     from stream.sqlite import Sql
 
 MAX_MEDIA_BYTES: Final = 512 * 1024 * 1024
+_PUT: Final = """
+INSERT INTO media (id, media_type, size, data) SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM media WHERE id = ?1)"""
 
 
 class Media(msgspec.Struct, frozen=True):
@@ -32,20 +35,19 @@ async def put_media(tables: LedgerTables, conversation: str, data: bytes, media_
     media_id = hashlib.sha256(data).hexdigest()
 
     async def job(sql: Sql) -> None:
-        await sql(NEW_CONVERSATION, (conversation,))
-        if not await sql("SELECT 1 FROM media WHERE id = ?", (media_id,)):
-            await sql("INSERT INTO media VALUES (?, ?, ?, ?)", (media_id, media_type, len(data), data))
-        used = """INSERT INTO uses SELECT id, ?2 FROM conversations AS c WHERE name = ?1
-            AND NOT EXISTS (SELECT 1 FROM uses WHERE conversation = c.id AND media = ?2)"""
-        await sql(used, (conversation, media_id))
+        await make_known(sql, conversation)
+        key = await key_of(sql, conversation)
+        assert key is not None
+        await sql(_PUT, (media_id, media_type, len(data), data))
+        await use(sql, key, media_id)
 
-    await tables.database.transact(job)
+    await tables.transact(job)
     return media_id
 
 
 async def get_media(tables: LedgerTables, media_id: str) -> Media:
     """The bytes of an id, checked against it. Raises `UnknownMedia`, `LedgerDamaged`."""
-    rows = await tables.database.read("SELECT media_type, data FROM media WHERE id = ?", (media_id,))
+    rows = await tables.database.read("SELECT media_type, data FROM media WHERE id = ?1", (media_id,))
     if not rows:
         raise UnknownMedia(media_id)
     media_type, data = rows[0]
@@ -58,7 +60,7 @@ async def damaged_media(tables: LedgerTables) -> list[str]:
     """The ids of media whose bytes are not what was stored."""
     wrong = []
     last = ""
-    while rows := await tables.database.read("SELECT id, data FROM media WHERE id > ? ORDER BY id LIMIT 1", (last,)):
+    while rows := await tables.database.read("SELECT id, data FROM media WHERE id > ?1 ORDER BY id LIMIT 1", (last,)):
         [(last, data)] = rows
         if hashlib.sha256(data).hexdigest() != last:
             wrong.append(last)

@@ -2,46 +2,36 @@
 
 from __future__ import annotations
 
-import json
-import zlib
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ledger.projection import project
 from ledger.records import RunInfo
-from ledger.tables.commit import NEW_CONVERSATION, apply, put
+from ledger.tables import branches, choices, conversations, messages, runs
+from ledger.tables.calls import drop_calls, fill_calls, start_over
+from ledger.tables.commit import apply
+from ledger.tables.messages import Placed
 from projector import State, open_runs
-from projector.json_text import decode, encode
+from projector.folds import project
 from projector.loading import restore
-from projector.tree import Node, leaf_of, select
 from stream import SnapshotUnreadable
 
 if TYPE_CHECKING:
-    from ledger.projection import Effect
     from ledger.tables.tables import LedgerTables
     from ledger.upkeep.comparison import Difference
+    from projector.effects import Effect
     from stream import EventStore
     from stream.sqlite import Sql
-
-_KEY = "SELECT id FROM conversations WHERE name = ?"
 
 
 async def rewind(tables: LedgerTables, conversation: str, head: int) -> None:
     """Puts the position back to the end of a log that is shorter; messages that are committed stay."""
 
     async def job(sql: Sql) -> None:
-        await sql(
-            """UPDATE conversations SET projected_seq = ?2, replay_from = min(replay_from, ?2), rewound = rewound + 1
-              WHERE name = ?1 AND projected_seq > ?2""",
-            (conversation, head),
-        )
-        await sql(
-            "DELETE FROM choices WHERE conversation = (SELECT id FROM conversations WHERE name = ?) AND seq > ?",
-            (conversation, head),
-        )
+        await conversations.rewind(sql, conversation, head)
+        await choices.drop_behind(sql, conversation, head)
 
-    await tables.database.transact(job)
+    await tables.transact(job)
 
 
 async def skip_hole(store: EventStore, tables: LedgerTables, conversation: str, after: int, floor: int) -> None:
@@ -58,7 +48,13 @@ async def skip_hole(store: EventStore, tables: LedgerTables, conversation: str, 
             effects += [] if effect is None else [effect]
     start = floor if base is None else base.last_seq
     replay_from = min([start, *(run.seq - 1 for run in base.open.values() if run.seq > floor)]) if base else floor
-    await _skip(tables, conversation, [after, floor], (start, replay_from), effects)
+
+    async def job(sql: Sql) -> None:
+        key = await conversations.skip(sql, conversation, [after, floor], start, replay_from)
+        if key is not None:
+            await apply(sql, key, conversation, effects)
+
+    await tables.transact(job)
 
 
 async def _base(store: EventStore, conversation: str, floor: int) -> State | None:
@@ -71,103 +67,75 @@ async def _base(store: EventStore, conversation: str, floor: int) -> State | Non
         return None
 
 
-async def _skip(tables: LedgerTables, conversation: str, hole: list[int], to: tuple[int, int], effects: list[Effect]) -> None:
-    async def job(sql: Sql) -> None:
-        await sql(NEW_CONVERSATION, (conversation,))
-        look = "SELECT id, projected_seq, holes FROM conversations WHERE name = ?"
-        [(key, projected_seq, holes)] = await sql(look, (conversation,))
-        if projected_seq >= to[0]:
-            return
-        known = [*json.loads(holes or "[]"), hole]
-        await sql(
-            "UPDATE conversations SET projected_seq = ?2, replay_from = ?3, holes = ?4, rewound = rewound + 1 WHERE id = ?1",
-            (key, *to, json.dumps(known)),
-        )
-        await apply(sql, key, conversation, effects)
-
-    await tables.database.transact(job)
-
-
 async def rewrite(tables: LedgerTables, conversation: str, difference: Difference) -> None:
     """Writes what a run leaves anew; messages that are there keep their parents."""
 
     async def job(sql: Sql) -> None:
-        [(key,)] = await sql(_KEY, (conversation,))
+        key = await _require_key(sql, conversation)
         if difference.ended is not None:
             await _write_run(sql, key, conversation, difference)
         else:
             for message, _ in difference.messages:
-                await put(sql, key, message)
+                await messages.put(sql, key, None, message)
         if difference.usage is not None:
-            rows = await sql("SELECT body FROM runs WHERE conversation = ? AND id = ?", (key, difference.run_id))
-            info = replace(decode(rows[0][0], RunInfo), usage=difference.usage)
-            await sql("UPDATE runs SET body = ?3 WHERE conversation = ?1 AND id = ?2", (key, difference.run_id, encode(info)))
+            await runs.put_usage(sql, key, difference.run_id, difference.usage)
 
-    await tables.database.transact(job)
+    await tables.transact(job)
 
 
 async def _write_run(sql: Sql, key: int, conversation: str, difference: Difference) -> None:
     assert difference.ended is not None
     run, end = difference.ended
-    look = "SELECT id, parent FROM messages WHERE conversation = ? AND run = ?"
-    parents: dict[str, str | None] = dict(await sql(look, (key, run.run_id)))
-    await sql("DELETE FROM messages WHERE conversation = ? AND run = ?", (key, run.run_id))
-    await sql("DELETE FROM runs WHERE conversation = ? AND id = ?", (key, run.run_id))
+    parents = await messages.drop_run(sql, key, run.run_id)
+    await drop_calls(sql, key, [*parents, *(message.id for message, _ in difference.messages)])
+    await runs.drop(sql, key, run.run_id)
     path = [message for message, on_path in difference.messages if on_path]
-    info = RunInfo.of(conversation, run, end, len(path))
-    await sql(
-        "INSERT INTO runs (conversation, id, seq, status, body, first) VALUES (?, ?, ?, ?, ?, ?)",
-        (key, run.run_id, run.seq, info.status, encode(info), path[0].id if path else None),
+    await runs.put(sql, key, RunInfo.of(conversation, run, end, len(path)), path[0].id if path else None)
+    is_committed = end.status != "failed"
+    said = (
+        (replace(message, parent_id=parents.get(message.id, message.parent_id)), on_path)
+        for message, on_path in difference.messages
     )
-    for said, on_path in difference.messages:
-        message = replace(said, parent_id=parents.get(said.id, said.parent_id))
-        body = encode(message)
-        await sql(
-            """INSERT INTO messages (conversation, id, run, parent, seq, on_path, started, is_committed, crc, body)
-              VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
-            (
-                key, message.id, run.run_id, message.parent_id, message.seq, int(on_path), run.seq,
-                int(end.status != "failed"), zlib.crc32(body), body,
-            ),
-        )  # fmt: skip
+    await messages.add(sql, key, [Placed(message, on_path, run.seq, is_committed) for message, on_path in said])
 
 
 async def rebuild_tree(tables: LedgerTables, conversation: str) -> None:
-    """Works out leaf, counts and chosen turns from the messages and selections that are there."""
+    """Works out leaf, counts, chosen turns, labels and tool calls from what is there."""
 
     async def job(sql: Sql) -> None:
-        [(key,)] = await sql(_KEY, (conversation,))
-        rows = await sql(
-            "SELECT id, parent, started, is_committed FROM messages WHERE conversation = ? AND on_path ORDER BY seq", (key,)
-        )
-        nodes = [Node(row[0], row[1], row[2], bool(row[3])) for row in rows]
-        for seq, message_id in await sql("SELECT seq, message FROM selections WHERE conversation = ? ORDER BY seq", (key,)):
-            nodes = select(nodes, message_id, seq)
-        await sql("UPDATE messages SET selected = 0 WHERE conversation = ? AND selected", (key,))
-        for node in nodes:
-            if node.selected:
-                mark = "UPDATE messages SET selected = ?3 WHERE conversation = ?1 AND id = ?2"
-                await sql(mark, (key, node.id, node.selected))
-        known = {node.id for node in nodes}
-        orphans = sum(1 for node in nodes if node.parent_id is not None and node.parent_id not in known)
-        await sql(
-            """UPDATE conversations SET leaf = ?2, messages = ?3, orphans = ?4,
-              runs = (SELECT count(*) FROM runs WHERE conversation = ?1) WHERE id = ?1""",
-            (key, leaf_of(nodes), len(nodes), orphans),
-        )
+        key = await _require_key(sql, conversation)
+        await branches.rebuild(sql, key)
+        await conversations.rebuild_labels(sql, key)
 
-    await tables.database.transact(job)
+    await tables.transact(job)
+    if await tables.lacks_calls(conversation):
+        await _rebuild_calls(tables, conversation)
+
+
+async def _rebuild_calls(tables: LedgerTables, conversation: str) -> None:
+    """In steps; whoever asks meanwhile looks at the messages themselves."""
+
+    async def begin(sql: Sql) -> int:
+        return await start_over(sql, await _require_key(sql, conversation))
+
+    async def step(sql: Sql) -> int:
+        return await fill_calls(sql, await _require_key(sql, conversation))
+
+    left = await tables.transact(begin)
+    while left:
+        left = await tables.transact(step)
 
 
 async def end_lost_run(tables: LedgerTables, conversation: str, run_id: str) -> None:
     """Lists a run as failed whose events are gone, so that nobody waits for it."""
 
     async def job(sql: Sql) -> None:
-        [(key,)] = await sql(_KEY, (conversation,))
-        for (body,) in await sql("SELECT body FROM runs WHERE conversation = ? AND id = ? AND status = 'open'", (key, run_id)):
-            info: RunInfo = decode(body, RunInfo)
-            told = replace(info, status="failed", outcome="failed", error='"its events are gone"')
-            done = "UPDATE runs SET status = 'failed', body = ?3 WHERE conversation = ?1 AND id = ?2"
-            await sql(done, (key, run_id, encode(told)))
+        await runs.fail(sql, await _require_key(sql, conversation), run_id, '"its events are gone"')
 
-    await tables.database.transact(job)
+    await tables.transact(job)
+
+
+async def _require_key(sql: Sql, conversation: str) -> int:
+    key = await conversations.key_of(sql, conversation)
+    assert key is not None
+    return key

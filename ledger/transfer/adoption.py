@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, overload
 
 import msgspec
 
-from ledger.admin.output import progress
 from ledger.tables.media import Media, put_media
 from ledger.transfer.files import FileError
 from stream import Event, NewEvent
@@ -16,15 +15,19 @@ from stream import Event, NewEvent
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ledger.ledger import Ledger
+    from ledger.engine import Engine
     from ledger.transfer.jsonl import Section
+    from ledger.transfer.progress import Progress
 
 _PAGE_EVENTS: Final = 1000
 _PAGE_BYTES: Final = 8 * 1024 * 1024
 
 
-class Imported(msgspec.Struct, frozen=True):
-    """What became of a conversation in a file: events that were added, and those that were there or are gone again."""
+class ImportedLog(msgspec.Struct, frozen=True):
+    """What became of a conversation of an export of ours: events that were added, and those that were there or are gone again.
+
+    `head` is the last event of its log now.
+    """
 
     file: str
     conversation: str
@@ -42,7 +45,7 @@ class Place:
         self._target = target
         self._after = after
 
-    async def take_in(self, ledger: Ledger) -> Imported:
+    async def take_in(self, ledger: Engine, progress: Progress) -> ImportedLog:
         """Adds what is new."""
         section, target, header = self._section, self._target, self._section.header
         new_from = header.floor if self._after is None else max(self._after, header.floor)
@@ -60,10 +63,10 @@ class Place:
         await ledger.catch_up(target)
         skipped = header.head - header.floor - added
         head = (await ledger.store.bounds(target)).head
-        return Imported(str(section.path), target, added, skipped, section.media, head)
+        return ImportedLog(str(section.path), target, added, skipped, section.media, head)
 
 
-async def place_of(ledger: Ledger, section: Section, target: str) -> Place:
+async def place_of(ledger: Engine, section: Section, target: str) -> Place:
     """Holds what the log has against the file. Raises `FileError` where the two are no part of each other."""
     header, line = section.header, section.line.number
     bounds = await ledger.store.bounds(target)
@@ -96,7 +99,7 @@ async def place_of(ledger: Ledger, section: Section, target: str) -> Place:
     return Place(section, target, bounds.head)
 
 
-async def _append(ledger: Ledger, section: Section, target: str, after: int, advance: Callable[[int], None]) -> None:
+async def _append(ledger: Engine, section: Section, target: str, after: int, advance: Callable[[int], object]) -> None:
     """Adds what lies behind `after`, in pages, each only where the one before has ended."""
     page: list[NewEvent] = []
     size_bytes = 0

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from ledger.errors import UnknownConversation
 from ledger.tables.media import get_media
+from ledger.transcript import read_tree
 from projector import events as ev
 from projector.formats.format import FormatError
 from projector.formats.shared.fields import Fields, lines_of
@@ -30,7 +31,7 @@ from projector.run_draft import Usage
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from ledger.ledger import Ledger
+    from ledger.engine import Engine
     from ledger.records import RunInfo
 
 VERSION: Final = 1
@@ -58,38 +59,39 @@ class Kept(NamedTuple):
     leaf: str | None
 
 
-async def write_lines(ledger: Ledger, conversation: str, losses: list[Loss] | None = None) -> AsyncIterator[str]:
+async def write_lines(ledger: Engine, conversation: str, losses: list[Loss] | None = None) -> AsyncIterator[str]:
     """The lines of a conversation. The same conversation gives the same lines.
 
     What they have no place for is told in `losses`: runs that are open, and fields of events that this version does not
     know. Raises `UnknownConversation`.
     """
-    tree = await ledger.tree(conversation)
-    info = await ledger.tables.conversation(conversation)
+    tables = ledger.tables
+    leaf = (await read_tree(ledger, conversation)).leaf
+    info = await tables.conversation(conversation)
     if info is None:
         raise UnknownConversation(conversation)
     header = {HEADER: VERSION, "conversation": conversation, "title": info.title, "archived": info.archived}
     fields = {name: dump(value) for name, value in header.items()}
     yield join_fields(fields | ({"metadata": dump(info.metadata)} if info.metadata else {}))
-    for media_id in await ledger.tables.media_of(conversation):
-        media = await get_media(ledger.tables, media_id)
+    for media_id in await tables.media_of(conversation):
+        media = await get_media(tables, media_id)
         data = base64.b64encode(media.data).decode()
         yield dump({"media": media_id, "media_type": media.media_type, "data_base64": data})
-    async for run in ledger.tables.runs(conversation):
+    async for run in tables.runs(conversation):
         if run.outcome is None:
             if losses is not None:
                 losses.append(Loss(f"run {run.run_id}, which is open: end it with `tailfold recover` first"))
             continue
-        messages = [message for message, _ in await ledger.tables.messages_of(conversation, run.run_id)]
+        messages = [message for message, _ in await tables.messages_of(conversation, run.run_id)]
         yield _run_line(run, messages)
         for message in messages:
             if message.unknown and losses is not None:
                 losses.append(Loss("fields that this version does not know", message.id))
             yield f'{{"message":{encode(replace(message, seq=0, unknown=())).decode()}}}'
-    for _, choice in await ledger.tables.choices(conversation):
+    for _, choice in await tables.choices(conversation):
         yield f'{{"choice":{dump(choice.TYPE)},"body":{encode(choice).decode()}}}'
-    if tree.leaf is not None:
-        yield dump({"leaf": tree.leaf})
+    if leaf is not None:
+        yield dump({"leaf": leaf})
 
 
 def read_lines(text: str) -> Iterator[Kept]:

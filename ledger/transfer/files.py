@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, NamedTuple
 
+from ledger.errors import LedgerError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 _GZIP = b"\x1f\x8b"
 
 
-class FileError(Exception):
+class FileError(LedgerError):
     """A file can't be taken in; the message names file, line and what was expected."""
 
     @classmethod

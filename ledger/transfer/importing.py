@@ -2,7 +2,7 @@
 
 Ids are derived from the conversation and the place in it, so that what is there already is known again: the same file
 adds nothing, one that has grown adds what is new. Runs are appended whole, many at once, under `expected_seq`; one that
-is too large for one append goes by its producer, whose watermark tells where a broken import goes on (law 3).
+is too large for one append goes by its producer, whose watermark tells where a broken import goes on.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ledger.errors import ImportDiffers
 from ledger.tables.media import put_media
+from ledger.transfer.encoded import encode_bodies
 from ledger.transfer.growth import adds, is_part
-from ledger.transfer.recorded import Recorded, Stream, created, joined, streamed
 from projector import events as ev
 from projector import transcript
 from projector.events import to_event, validate
 from projector.formats.shared.history import BEFORE, hang, is_left_out, run_id_of, run_of, split_runs
-from projector.formats.shared.media_refs import Detacher
 from projector.json_text import join_fields, raw
 from stream import Event, NewEvent, Producer, SeqConflict
 from stream.limits import check_id
@@ -27,9 +26,12 @@ from stream.limits import check_id
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ledger.ledger import Ledger
+    from ledger.engine import Engine
     from ledger.records import RunInfo
+    from ledger.transfer.adapted import Stream
     from ledger.transfer.archive import Kept
+    from ledger.transfer.encoded import Encoded
+    from ledger.transfer.recorded import Recorded
     from projector import Message
     from projector.formats.shared.history import History, HistoryMessage
 
@@ -47,7 +49,7 @@ class ImportResult(NamedTuple):
 
 
 async def import_history(
-    ledger: Ledger, conversation: str, recorded: Recorded, advance: Callable[[int], object] = lambda _: None
+    ledger: Engine, conversation: str, recorded: Recorded, advance: Callable[[int], object] = lambda _: None
 ) -> ImportResult:
     """Records what a file holds of a conversation; `advance` hears how many events were stored.
 
@@ -73,7 +75,7 @@ class _Overtaken(Exception):
 
 
 class _Intake:
-    def __init__(self, ledger: Ledger, conversation: str, advance: Callable[[int], object]) -> None:
+    def __init__(self, ledger: Engine, conversation: str, advance: Callable[[int], object]) -> None:
         self._ledger = ledger
         self._conversation = conversation
         self._advance = advance
@@ -89,7 +91,7 @@ class _Intake:
         bounds = await self._ledger.store.bounds(self._conversation)
         self._head, self._is_new = bounds.head, bounds.head == 0
         if self._is_new:
-            self._add(to_event(created(recorded)))
+            self._add(to_event(recorded.created))
         else:
             await self._ledger.catch_up(self._conversation)
         if recorded.kept is not None:
@@ -110,10 +112,10 @@ class _Intake:
         for run in kept.runs:
             if await self._has_ended(run.run_id):
                 known = {message.id: message for message, _ in await self._messages(run.run_id)}
-                self._require_same(self._read_back(run.bodies), known)
+                self._require_same(self._read_back(encode_bodies(run.bodies)), known)
                 self.known += len(known)
             else:
-                await self._add_run(run.run_id, run.bodies)
+                await self._add_run(run.run_id, encode_bodies(run.bodies))
         chosen = [] if self._is_new else [to_event(choice) for _, choice in await tables.choices(self._conversation)]
         for event in map(to_event, kept.choices):
             if event not in chosen:
@@ -143,11 +145,11 @@ class _Intake:
             made = run_of(run_id_of(self._conversation, key), parent, drafts)
             if not await self._has_ended(made.run_id):
                 ids += made.message_ids
-                await self._add_run(made.run_id, made.bodies)
+                await self._add_run(made.run_id, encode_bodies(made.bodies))
                 return
             there = {message.id: message for message, _ in await self._messages(made.run_id)}
             taken = next((at + 1 for at in reversed(range(len(drafts))) if made.message_ids[at] in there), 0)
-            said = self._read_back(run_of(made.run_id, parent, drafts[:taken]).bodies) if taken else {}
+            said = self._read_back(encode_bodies(run_of(made.run_id, parent, drafts[:taken]).bodies)) if taken else {}
             last = made.message_ids[taken - 1] if taken else ""
             if taken and last in said and is_part(there[last], said[last]):  # it was not whole: the whole one supersedes it
                 taken -= 1
@@ -173,10 +175,10 @@ class _Intake:
             key = f"stream {stream.key} again {tried}" if tried else f"stream {stream.key}"
             run_id = run_id_of(self._conversation, key)
             if not await self._has_ended(run_id):
-                await self._add_run(run_id, streamed(run_id, parent, stream))
+                await self._add_run(run_id, stream.run_of(run_id, parent))
                 return
             there = {message.id: message for message, _ in await self._messages(run_id)}
-            said = self._read_back(streamed(run_id, parent, stream))
+            said = self._read_back(stream.run_of(run_id, parent))
             grown = {at for at, message in said.items() if at not in there or is_part(there[at], message)}
             if not grown or not there.keys() <= said.keys():
                 self._require_same(said, there)
@@ -195,13 +197,12 @@ class _Intake:
     def _is_without_end(run: RunInfo) -> bool:
         return run.outcome is None and run.recovered is None
 
-    def _read_back(self, bodies: Iterable[ev.Body]) -> dict[str, Message]:
+    def _read_back(self, run: Iterable[Encoded]) -> dict[str, Message]:
         """What the ledger would hold of a run."""
         state = transcript.initial
-        detacher = Detacher()
-        for seq, body in enumerate(joined(bodies), 1):
-            event = to_event(detacher.detach(body)[0])
-            state = transcript.fold(state, Event(self._conversation, seq, event.type, event.data, 0))
+        for seq, (event, media) in enumerate(run, 1):
+            if media is None:
+                state = transcript.fold(state, Event(self._conversation, seq, event.type, event.data, 0))
         return {message.id: message for message in state.all_messages()}
 
     def _require_same(self, said: dict[str, Message], there: dict[str, Message]) -> None:
@@ -220,23 +221,19 @@ class _Intake:
             if new:
                 self._add(to_event(ev.MessageAnnotated(message_id, raw(join_fields(new)))))
 
-    async def _add_run(self, run_id: str, bodies: Iterable[ev.Body]) -> None:
+    async def _add_run(self, run_id: str, encoded: Iterable[Encoded]) -> None:
         """A run as part of a page, or where it is longer than that, or has begun already, by its own producer."""
-        detacher = Detacher()
         events: list[NewEvent] = []
         size_bytes = 0
-        media: set[str] = set()
         run = None if self._is_new else await self._ledger.tables.run(self._conversation, run_id)
         number = None if run is None else 0
-        for body in joined(bodies):
-            lean, attachments = detacher.detach(body)
-            for media_id, media_type, data in attachments:
-                if media_id not in media:
-                    await put_media(self._ledger.tables, self._conversation, data, media_type)
-                    media.add(media_id)
-                    events.append(to_event(ev.MediaAdded(media_id, media_type, len(data))))
-            events.append(to_event(lean))
-            size_bytes += len(events[-1].data)
+        for event, media in encoded:
+            if media is not None:
+                await put_media(self._ledger.tables, self._conversation, media.data, media.media_type)
+            events.append(event)
+            if media is not None:
+                continue
+            size_bytes += len(event.data)
             if len(events) >= _PAGE_EVENTS or size_bytes >= _PAGE_BYTES:
                 number = await self._append_part(run_id, number or 0, events)
                 events, size_bytes = [], 0

@@ -1,42 +1,16 @@
-"""What a file holds of a conversation, and the events that it becomes: histories, streams, what was kept of one."""
+"""What a file holds of a conversation: a history, streams, or what was kept of one."""
 
 from __future__ import annotations
 
-import itertools
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-from msgspec.structs import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from projector import events as ev
-from projector.formats import STREAMS
 from projector.json_text import join_fields, raw
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
+    from ledger.transfer.adapted import Stream
     from ledger.transfer.archive import Kept
-    from projector.formats.recordings.framing import Payload
     from projector.formats.shared.history import History
-
-_JOINED: Final = 1024
-"""Characters of deltas that are joined: by size only, so that a repeated import repeats its events."""
-
-
-class Stream(NamedTuple):
-    """What a provider streamed: `read` again each time, of which `chunk_count` are whole.
-
-    `key` tells it from others of its conversation.
-    """
-
-    format: str
-    read: Callable[[], Iterator[Payload]]
-    chunk_count: int
-    is_torn: bool = False
-    key: str = ""
-
-    def chunks(self) -> Iterator[str]:
-        """The whole chunks, in order, one at a time."""
-        return (payload.data for payload in itertools.islice(self.read(), self.chunk_count))
 
 
 class Recorded(NamedTuple):
@@ -54,46 +28,12 @@ class Recorded(NamedTuple):
         """What it is called in its file."""
         return None if self.history is None else self.history.name
 
-
-def created(recorded: Recorded) -> ev.ConversationCreated:
-    """How a conversation begins that is new."""
-    history = recorded.history
-    if recorded.kept is not None:
-        return recorded.kept.created
-    if history is None:
-        return ev.ConversationCreated()
-    return ev.ConversationCreated(history.title, raw(join_fields(history.metadata) if history.metadata else None))
-
-
-def streamed(run_id: str, parent: str | None, stream: Stream) -> Iterator[ev.Body]:
-    """A stream as a run; of one that breaks off, or has no end, an incomplete one."""
-    numbers = itertools.count(1)
-    adapter = STREAMS[stream.format](run_id, lambda: f"{run_id}.{next(numbers)}")
-    yield ev.RunStarted(run_id, parent, "submit", run_id, provider=stream.format)
-    for chunk in stream.chunks():
-        yield from adapter.feed(chunk)
-    end = adapter.end()
-    outcome = "incomplete" if stream.is_torn else end.outcome
-    yield ev.RunFinished(run_id, outcome, end.finish_reason, raw(end.error))  # type: ignore[arg-type] # one of the outcomes
-
-
-def joined(bodies: Iterable[ev.Body]) -> Iterator[ev.Body]:
-    """Adjacent deltas of one block as one, up to a size."""
-    head: ev.BlockDelta | None = None
-    pieces: list[str] = []
-    for body in bodies:
-        delta = body if isinstance(body, ev.BlockDelta) else None
-        if head is not None and delta is not None and _is_of(delta, head) and sum(map(len, pieces)) < _JOINED:
-            pieces.append(delta.text)
-            continue
-        if head is not None:
-            yield replace(head, text="".join(pieces))
-        head, pieces = delta, [delta.text] if delta is not None else []
-        if delta is None:
-            yield body
-    if head is not None:
-        yield replace(head, text="".join(pieces))
-
-
-def _is_of(delta: ev.BlockDelta, head: ev.BlockDelta) -> bool:
-    return (delta.message_id, delta.block, delta.field) == (head.message_id, head.block, head.field)
+    @property
+    def created(self) -> ev.ConversationCreated:
+        """How the conversation begins where it is new."""
+        if self.kept is not None:
+            return self.kept.created
+        if self.history is None:
+            return ev.ConversationCreated()
+        metadata = self.history.metadata
+        return ev.ConversationCreated(self.history.title, raw(join_fields(metadata) if metadata else None))

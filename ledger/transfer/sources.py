@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import re
-from contextlib import nullcontext
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ledger.transfer.adapted import Recording, Stream, check_stream
 from ledger.transfer.archive import read_lines
 from ledger.transfer.files import FileError, open_lines, telling
-from ledger.transfer.recorded import Recorded, Stream
-from projector.events import to_event, validate
+from ledger.transfer.recorded import Recorded
 from projector.formats import READERS, STREAMS, FormatError
 from projector.formats.recordings.detection import TAILFOLD, Detected, detect
 from projector.formats.recordings.documents import first_values, is_of_lines, read_document
 from projector.formats.recordings.exchanges import read_exchanges
 from projector.formats.recordings.framing import MAX_EVENT_BYTES
 from projector.formats.recordings.transport import Unwrap, read_all, read_cassette
-from projector.formats.shared.fields import is_whole
-from stream import InvalidEvent
 from stream.limits import MAX_ID_BYTES, check_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator, Sequence
     from typing import IO
 
-    from projector.formats.recordings.framing import Payload
+    from projector.formats.shared.frames import Payload
     from projector.formats.shared.history import History
     from projector.json_text import JsonText
 
@@ -40,15 +36,15 @@ _DIGEST: Final = 12
 _ERROR: Final = re.compile(r'\s*\{\s*"error"\s*:')
 
 
-def read_file(file: IO[bytes], path: Path, format_name: str = AUTO) -> list[Recorded]:
-    """The conversations of a file, all of which was looked through. Streams read it again: it stays open till then.
+def read_file(stack: ExitStack, file: IO[bytes], path: Path, format_name: str = AUTO) -> list[Recorded]:
+    """The conversations of a file, all of which was looked through; what came of its streams is kept as long as `stack`.
 
     Raises `FileError` with the place and the way out.
     """
     with telling(path):
         file.seek(0)
         try:
-            return _read(file, path, format_name)
+            return _read(stack, file, path, format_name)
         except FormatError as error:
             raise FileError(f"{path}: {error}") from error
         except RecursionError as error:
@@ -67,57 +63,32 @@ def is_messages(head: bytes) -> bool:
     return re.match(rb'(\xef\xbb\xbf)?\s*\{\s*"tailfold_messages"', head) is not None
 
 
-def look_through(path: Path, format_name: str) -> Stream:
+def look_through(path: Path, format_name: str) -> Recording:
     """A recorded stream, played into nothing, so that a wrong one is refused before anything is stored.
 
     Raises `FileError`. A last event that breaks off is no error: the recording was cut.
     """
     if format_name not in (*STREAMS, AUTO):
         raise FileError(f"{format_name!r} is no format that can be played: use one of {', '.join(STREAMS)}")
-    with open_lines(path) as file:
+    with ExitStack() as stack:
+        file = stack.enter_context(open_lines(path))
         if format_name == AUTO:
-            found = read_file(file, path)
+            found = read_file(stack, file, path)
             if len(found) != 1 or found[0].history is not None or len(found[0].answers) != 1:
                 raise FileError(f"{path}: this is no recorded stream but a history: use `tailfold import`")
-            format_name = found[0].answers[0].format
-    try:
-        return check_stream(path, format_name, payloads_of(lambda: open_lines(path), path), "")
-    except FormatError as error:
-        raise FileError(f"{path}: {error}") from error
-
-
-def payloads_of(reopen: Callable[[], AbstractContextManager[IO[bytes]]], path: Path) -> Callable[[], Iterator[Payload]]:
-    """What a recording carries, read again each time."""
+            [stream] = found[0].answers
+            name, checked = stream.format, stream.checked
+        else:
+            try:
+                name, checked = format_name, check_stream(path, format_name, _payloads(file, path), "r")
+            except FormatError as error:
+                raise FileError(f"{path}: {error}") from error
 
     def read() -> Iterator[Payload]:
-        with reopen() as file, telling(path):
-            file.seek(0)
-            yield from read_all(iter(lambda: file.read(_CHUNK_BYTES), b""))
+        with open_lines(path) as again:
+            yield from _payloads(again, path)
 
-    return read
-
-
-def check_stream(path: Path, name: str, payloads: Callable[[], Iterator[Payload]], key: str) -> Stream:
-    """A stream whose every event its adapter takes. Raises `FileError`."""
-    numbers = itertools.count(1)
-    adapter = STREAMS[name]("r", lambda: f"r.{next(numbers)}")
-    count = 0
-    torn: tuple[Payload, FormatError] | None = None
-    for payload in payloads():
-        if torn is not None:
-            raise _wrong(path, name, *torn)
-        try:
-            validate([to_event(body) for body in adapter.feed(payload.data)])
-            count += 1
-        except FormatError as error:
-            if count == 0 or is_whole(payload.data):
-                raise _wrong(path, name, payload, error) from error
-            torn = payload, error
-        except InvalidEvent as error:
-            raise _wrong(path, name, payload, FormatError(error.why)) from error
-    if count == 0:
-        raise FileError(f"{path}: the file holds nothing to play")
-    return Stream(name, payloads, count, torn is not None, key)
+    return Recording(name, read, checked.chunk_count, checked.is_torn)
 
 
 def name_of(base: str, recorded: Sequence[Recorded]) -> list[str]:
@@ -149,7 +120,7 @@ def fit_id(name: str) -> str:
     return f"{clean[: MAX_ID_BYTES - _DIGEST - 1].decode(errors='ignore')}-{digest}"
 
 
-def _read(file: IO[bytes], path: Path, format_name: str) -> list[Recorded]:
+def _read(stack: ExitStack, file: IO[bytes], path: Path, format_name: str) -> list[Recorded]:
     head = file.read(_CHUNK_BYTES)
     body = head.removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r\n")
     is_yaml = path.name.removesuffix(".gz").endswith((".yaml", ".yml"))
@@ -157,13 +128,13 @@ def _read(file: IO[bytes], path: Path, format_name: str) -> list[Recorded]:
         cassette = read_cassette(head + file.read())
         if cassette.frames:
             raise FormatError("this is a two-way session over a websocket: no format takes those in")
-        return _recorded(path, read_exchanges(cassette.exchanges))
+        return _recorded(stack, path, read_exchanges(cassette.exchanges))
     if body and body[:1] not in (b"{", b"["):
         first = _first_payload(head, file)
         found = _choose(format_name, [first.data], first.place)
         if found.name not in STREAMS:
             raise FormatError(f"{first.place}: a JSON document of the format {found.name} was expected, and this is a stream")
-        return [Recorded(answers=(check_stream(path, found.name, payloads_of(lambda: nullcontext(file), path), ""),))]
+        return [Recorded(answers=(_stream(stack, path, found.name, _payloads(file, path)),))]
     text = _text(head + file.read())
     if format_name in (AUTO, MESSAGES) and (format_name == MESSAGES or is_messages(body)):
         return [Recorded(kept=kept) for kept in read_lines(text)]
@@ -172,7 +143,7 @@ def _read(file: IO[bytes], path: Path, format_name: str) -> list[Recorded]:
     if found.name == TAILFOLD:
         raise FormatError("this is an export of Tailfold behind something else: its header was expected on the first line")
     if found.kind == "stream":
-        return [Recorded(answers=(check_stream(path, found.name, payloads_of(lambda: nullcontext(file), path), ""),))]
+        return [Recorded(answers=(_stream(stack, path, found.name, _payloads(file, path)),))]
     return [Recorded(history) for history in _histories(text, found.name)]
 
 
@@ -196,22 +167,31 @@ def _choose(format_name: str, values: Sequence[JsonText], place: str) -> Detecte
     return Detected("history" if format_name in READERS else "stream", format_name)
 
 
-def _recorded(path: Path, exchanges: Sequence[tuple[History, Sequence[tuple[str, bytes, str]]]]) -> list[Recorded]:
+def _recorded(
+    stack: ExitStack, path: Path, exchanges: Sequence[tuple[History, Sequence[tuple[str, bytes, str]]]]
+) -> list[Recorded]:
     """The conversations of a cassette. Raises `FileError` for an answer that its adapter does not take."""
     found = []
     for history, answers in exchanges:
         streams = []
         for name, body, place in answers:
-
-            def read(body: bytes = body) -> Iterator[Payload]:
-                return read_all([body])
-
             try:
-                streams.append(check_stream(path, name, read, place))
+                streams.append(_stream(stack, path, name, read_all([body]), place))
             except FormatError as error:
                 raise FormatError(f"{place}: {error}") from error
         found.append(Recorded(history, tuple(streams)))
     return found
+
+
+def _stream(stack: ExitStack, path: Path, name: str, payloads: Iterator[Payload], key: str = "") -> Stream:
+    return stack.enter_context(closing(Stream(path, name, payloads, key)))
+
+
+def _payloads(file: IO[bytes], path: Path) -> Iterator[Payload]:
+    """What a recording carries."""
+    with telling(path):
+        file.seek(0)
+        yield from read_all(iter(lambda: file.read(_CHUNK_BYTES), b""))
 
 
 def _first_payload(head: bytes, file: IO[bytes]) -> Payload:
@@ -236,7 +216,3 @@ def _text(data: bytes) -> str:
     except UnicodeDecodeError as error:
         number = data.count(b"\n", 0, error.start) + 1
         raise FormatError(f"line {number}: UTF-8 text was expected ({error.reason} at byte {error.start})") from error
-
-
-def _wrong(path: Path, name: str, payload: Payload, error: FormatError) -> FileError:
-    return FileError(f"{path}, {payload.place or 'the body'}: this is no {name} stream: {error}")

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
+from typing import TYPE_CHECKING
 
 from ledger.errors import LogReplaced
+from ledger.tables import logs
 from ledger.tables.holds import hold
 from stream import StoreUnusable
 from stream.opening import MEMORY, sqlite_path
 from stream.sqlite import MEMORY as IN_MEMORY
 from stream.sqlite import SqliteStore
 from stream.sqlite import backup as files
-from stream.sqlite.errors import FAILURES, translate
 from stream.sqlite.files import discard
-from stream.sqlite.migrations import read_scripts
+from stream.sqlite.scripts import read_scripts
 
 if TYPE_CHECKING:
-    from ledger.ledger import Ledger
+    import sqlite3
 
-_HOLDS: Final = "SELECT 1 FROM sqlite_schema WHERE name = '{}'"
+    from ledger.engine import Engine
 
 
 def known_scripts() -> dict[str, tuple[str, ...]]:
@@ -30,9 +26,9 @@ def known_scripts() -> dict[str, tuple[str, ...]]:
     return {"stream": read_scripts("stream.sqlite"), "ledger": read_scripts("ledger.tables")}
 
 
-async def back_up(ledger: Ledger, target: str, log_target: str | None) -> int:
+async def back_up(engine: Engine, target: str, log_target: str | None) -> int:
     """See `Ledger.backup`."""
-    store, own = ledger.store, ledger.tables.database
+    store, own = engine.store, engine.tables.database
     if not isinstance(store, SqliteStore) or own.path == IN_MEMORY:
         raise _no_file()
     if store.database is own:
@@ -42,7 +38,7 @@ async def back_up(ledger: Ledger, target: str, log_target: str | None) -> int:
     if log_target is None:
         raise StoreUnusable(store.database.path, "the log has a file of its own: name a second copy for it")
     # The ledger first: what the log has beyond it is only to be taken in. So long nothing may leave the log.
-    async with hold(ledger.tables, None, 0):
+    async with hold(engine.tables, None, 0):
         size_bytes = await files.back_up(own.path, target)
         try:
             return size_bytes + await files.back_up(store.database.path, log_target)
@@ -61,18 +57,18 @@ async def restore(backup: str, url: str, *, log_backup: str | None = None, log: 
         raise _no_file()
     target = sqlite_path(url)
     if log_backup is None or log is None:
-        holds_log, holds_ledger = (_read(backup, _HOLDS.format(name)) is not None for name in ("streams", "conversations"))
+        holds_log, holds_ledger = (files.holds(backup, name) for name in ("streams", "conversations"))
         if log_backup or log or (holds_ledger and not holds_log):
             raise StoreUnusable(backup, "a ledger and its log in two files are restored together: name both, and both places")
         return await files.restore(backup, target, known_scripts())
-    known, found = _read(backup, "SELECT incarnation FROM logs"), _read(log_backup, "SELECT incarnation FROM store")
+    known, found = files.read_value(backup, logs.KNOWN), files.incarnation_of(log_backup)
     if known != found:
         raise LogReplaced(str(known), str(found))
     log_path = sqlite_path(log)
     incarnation = await files.restore(log_backup, log_path, known_scripts())
 
     def know_log(copy: sqlite3.Connection) -> None:
-        copy.execute("UPDATE logs SET incarnation = ?", (incarnation,))
+        copy.execute(logs.REPLACE, (incarnation,))
 
     try:
         await files.restore(backup, target, known_scripts(), finish=know_log)
@@ -82,28 +78,14 @@ async def restore(backup: str, url: str, *, log_backup: str | None = None, log: 
     return incarnation
 
 
-def file_of(ledger: Ledger) -> SqliteStore:
+def file_of(engine: Engine) -> SqliteStore:
     """The log of a ledger that lies with it in one file. Raises `StoreUnusable` for any other."""
-    store = ledger.store
+    store = engine.store
     if not isinstance(store, SqliteStore):
         raise _no_file()
-    if store.database is not ledger.tables.database:
+    if store.database is not engine.tables.database:
         raise StoreUnusable(store.database.path, "the log has a file of its own: this is for a log and a ledger in one file")
     return store
-
-
-def _read(path: str, text: str) -> object:
-    """One value of a file at rest; None for a file that does not tell, which its own check names."""
-    if not Path(path).is_file():
-        return None
-    try:
-        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True)) as connection:
-            row = connection.execute(text).fetchone()
-    except FAILURES as error:
-        if "no such table" in str(error):
-            return None
-        raise translate(error, path) from error
-    return None if row is None else row[0]
 
 
 def _no_file() -> StoreUnusable:

@@ -8,15 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ledger.errors import LedgerDamaged
-from ledger.projection import Amended, Ended, project
 from ledger.tables.commit import settled_for_ledger
 from projector import State
 from projector import events as ev
 from projector.amendments import amend_message, asks_for
+from projector.effects import MessageAmended, RunClosed, UsageAdded
+from projector.folds import project
 from projector.run_draft import Refused, read_usage
 
 if TYPE_CHECKING:
-    from ledger.ledger import Ledger
+    from ledger.engine import Engine
     from ledger.records import RunInfo
     from projector import Message
     from projector.amendments import Amendment
@@ -34,7 +35,7 @@ class Difference(NamedTuple):
 
     run_id: str
     why: str
-    ended: Ended | None
+    ended: RunClosed | None
     messages: list[tuple[Message, bool]]
     usage: dict[str, Usage] | None
     is_damage: bool = False
@@ -48,16 +49,16 @@ class Compared(NamedTuple):
     last_seq: int
 
 
-async def compare(ledger: Ledger, conversation: str) -> Compared:
+async def compare(engine: Engine, conversation: str) -> Compared:
     """Looks at every run that ended in what is left of the log, as far as the ledger has taken it in.
 
     Raises what reading the log raises.
     """
-    bounds = await ledger.store.bounds(conversation)
-    projected_seq = (await ledger.tables.position(conversation)).projected_seq
-    work = _Comparison(ledger, conversation, bounds.floor)
+    bounds = await engine.store.bounds(conversation)
+    projected_seq = (await engine.tables.position(conversation)).projected_seq
+    work = _Comparison(engine, conversation, bounds.floor)
     state = State(last_seq=bounds.floor)
-    while events := await ledger.store.read(conversation, after=state.last_seq, limit=_PAGE_EVENTS):
+    while events := await engine.store.read(conversation, after=state.last_seq, limit=_PAGE_EVENTS):
         for event in events:
             state = await work.see(state, event, is_held=event.seq <= projected_seq)
     is_whole = bounds.floor == bounds.origin  # behind a floor, a run's beginning may be missing
@@ -65,11 +66,11 @@ async def compare(ledger: Ledger, conversation: str) -> Compared:
 
 
 class _Comparison:
-    def __init__(self, ledger: Ledger, conversation: str, start: int) -> None:
-        self._tables = ledger.tables
+    def __init__(self, engine: Engine, conversation: str, start: int) -> None:
+        self._tables = engine.tables
         self._conversation = conversation
         self._start = start
-        self._ended: dict[str, Ended] = {}  # of runs with a difference so far
+        self._ended: dict[str, RunClosed] = {}  # of runs with a difference so far
         self._why: dict[str, str] = {}
         self._damaged: set[str] = set()
         self._expected: dict[str, Message] = {}  # messages that are not, or not yet, what their row says
@@ -77,9 +78,11 @@ class _Comparison:
 
     async def see(self, state: State, event: Event, *, is_held: bool) -> State:
         after, effect = project(state, event)
-        if is_held and isinstance(effect, Ended):
+        if is_held and isinstance(effect, RunClosed):
             await self._see_end(effect)
-        elif is_held and isinstance(effect, Amended):
+        elif is_held and isinstance(effect, UsageAdded):
+            await self._see_usage(effect.body)
+        elif is_held and isinstance(effect, MessageAmended):
             await self._see_amendment(effect)
         return after
 
@@ -101,7 +104,7 @@ class _Comparison:
             found.append(Difference(run_id, why, ended, messages, used, run_id in self._damaged))
         return found
 
-    async def _see_end(self, ended: Ended) -> None:
+    async def _see_end(self, ended: RunClosed) -> None:
         run_id = ended.run.run_id
         row = await self._tables.run(self._conversation, run_id)
         if row is not None and row.seq != ended.run.seq:
@@ -116,7 +119,7 @@ class _Comparison:
         if why is not None or run_id in self._usage or any(message.id in self._expected for message, _ in said):
             self._ended[run_id] = ended
 
-    async def _hold_against(self, row: RunInfo | None, ended: Ended, said: list[tuple[Message, bool]]) -> str | None:
+    async def _hold_against(self, row: RunInfo | None, ended: RunClosed, said: list[tuple[Message, bool]]) -> str | None:
         if row is None:
             return "it is missing"
         held = "committed" if row.status == "superseded" else row.status
@@ -134,7 +137,7 @@ class _Comparison:
                 self._expected[message.id] = message
         return None
 
-    async def _said(self, ended: Ended) -> list[tuple[Message, bool]]:
+    async def _said(self, ended: RunClosed) -> list[tuple[Message, bool]]:
         run = ended.run
         taken = []
         for message_id in (*run.live, *(message_id for message_id, _ in run.done.items())):
@@ -145,15 +148,15 @@ class _Comparison:
         said = [(message, True) for message in settled.path] + [(message, False) for message in settled.off]
         return sorted(said, key=lambda pair: pair[0].seq)
 
-    async def _see_amendment(self, amended: Amended) -> None:
+    async def _see_usage(self, body: ev.RunUsage) -> None:
+        row = await self._tables.run(self._conversation, body.run_id)
+        if row is not None and row.seq > self._start:
+            known = self._usage.get(body.run_id, row.usage)
+            self._usage[body.run_id] = known | {body.request_id: read_usage(body)}
+
+    async def _see_amendment(self, amended: MessageAmended) -> None:
         body = amended.body
-        if isinstance(body, ev.RunUsage):
-            row = await self._tables.run(self._conversation, body.run_id)
-            if row is not None and row.seq > self._start:
-                known = self._usage.get(body.run_id, row.usage)
-                self._usage[body.run_id] = known | {body.request_id: read_usage(body)}
-            return
-        message = await self._amended(body)
+        message = await self._amended(body, amended.seq)
         if message is None or message.seq <= self._start:  # its run ended before what is looked at here
             return
         try:
@@ -161,12 +164,12 @@ class _Comparison:
         except Refused:
             return
 
-    async def _amended(self, body: Amendment) -> Message | None:
+    async def _amended(self, body: Amendment, seq: int) -> Message | None:
         if isinstance(body, ev.ToolApproval):
-            for message in self._expected.values():
-                if asks_for(message, body.tool_call_id):
-                    return message
-            return await self._tables.calling(self._conversation, body.tool_call_id)
+            calling = [message for message in self._expected.values() if asks_for(message, body.tool_call_id)]
+            row = await self._tables.calling(self._conversation, body.tool_call_id, before=seq)
+            calling += [] if row is None or row.id in self._expected else [row]
+            return max((one for one in calling if one.seq < seq), key=lambda one: one.seq, default=None)
         message_id: str = body.message_id
         return self._expected.get(message_id) or await self._row(message_id)
 

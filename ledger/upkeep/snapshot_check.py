@@ -9,34 +9,34 @@ from projector.loading import restore
 from stream import SnapshotUnreadable
 
 if TYPE_CHECKING:
-    from ledger.ledger import Ledger
+    from ledger.engine import Engine
     from projector import Projector
 
 _PAGE_EVENTS: Final = 1000
 
 
-async def differing_snapshots(ledger: Ledger, conversation: str) -> list[str]:
+async def differing_snapshots(engine: Engine, conversation: str) -> list[str]:
     """What is wrong with the newest snapshot of each projector that this ledger knows, as far as the log can tell.
 
     Of a truncated log an older snapshot is what to begin with; without one the newest can't be proven.
     """
     found = []
-    for projector in (open_runs, *ledger.projectors):
-        why = await _look_at(ledger, conversation, projector)
+    for projector in (open_runs, *engine.projectors):
+        why = await _look_at(engine, conversation, projector)
         if why is not None:
             found.append(f"snapshot of {projector.name}: {why}")
     return found
 
 
-async def _look_at(ledger: Ledger, conversation: str, projector: Projector[Any]) -> str | None:
-    bounds = await ledger.store.bounds(conversation)
-    newest = await ledger.store.snapshots.load(conversation, projector.name)
+async def _look_at(engine: Engine, conversation: str, projector: Projector[Any]) -> str | None:
+    bounds = await engine.store.bounds(conversation)
+    newest = await engine.store.snapshots.load(conversation, projector.name)
     if newest is None or newest.version != projector.version or bounds.floor > bounds.origin:
         return None
     if not bounds.origin < newest.last_seq <= bounds.head:
         return None if newest.last_seq <= bounds.origin else f"it reaches to {newest.last_seq}, the log to {bounds.head}"
     state, last_seq = projector.initial, bounds.origin
-    while events := await ledger.store.read(conversation, after=last_seq, limit=min(_PAGE_EVENTS, newest.last_seq - last_seq)):
+    while events := await engine.store.read(conversation, after=last_seq, limit=min(_PAGE_EVENTS, newest.last_seq - last_seq)):
         for event in events:
             state = projector.fold(state, event)
         last_seq = events[-1].seq
@@ -47,5 +47,7 @@ async def _look_at(ledger: Ledger, conversation: str, projector: Projector[Any])
     except SnapshotUnreadable as error:
         return error.why
     return (
-        None if said == state or projector.encode(state) == newest.state else f"at {newest.last_seq} it differs from its events"
+        None
+        if said == state or projector.encode(state) == projector.encode(said)
+        else f"at {newest.last_seq} it differs from its events"
     )

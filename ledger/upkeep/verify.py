@@ -6,7 +6,7 @@ import json
 import sqlite3
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ledger.errors import LedgerBehind, LedgerDamaged, LedgerDiverged
 from ledger.tables.media import damaged_media
@@ -24,7 +24,7 @@ from stream.sqlite.log_integrity import check_streams
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ledger.ledger import Ledger
+    from ledger.engine import Engine
     from stream.sqlite.blocking import Connect
     from stream.sqlite.integrity import Fault
 
@@ -46,10 +46,18 @@ MEANINGS: Final = {
     "orphan": "a message's parent is not there; it is shown behind the path",
     "circle": "messages are each other's parents; they are on no path, and in `all`",
     "leaf": "the active path ends elsewhere than the tree says",
+    "lookup": "the tables of tool calls or labels are not what messages and metadata say; a search may miss something",
     "erasing": "an erase was begun and is not finished",
     "media": "bytes of an image or a file are not what was added",
     "anomaly": "an event could not be applied where it came; it changes nothing",
 }
+
+
+class _Open(Protocol):
+    """A `Ledger` that is open."""
+
+    @property
+    def engine(self) -> Engine: ...
 
 
 class Finding(NamedTuple):
@@ -68,53 +76,60 @@ class Finding(NamedTuple):
         return MEANINGS.get(self.kind, MEANINGS["file"])
 
 
-async def verify(ledger: Ledger, conversation: str | None = None) -> AsyncIterator[Finding]:
+async def verify(ledger: _Open, conversation: str | None = None) -> AsyncIterator[Finding]:
     """Findings of one conversation, or of all and of the files themselves.
 
     Damaged pages, a changed schema, lost references; gaps and damage in the log, producers and snapshots that do not
     fit it, snapshots that can't be read or are not what their events say; runs whose committed form is not what their
     events say, a tree that does not hold together, damaged media, events that could not be applied.
     """
+    engine = ledger.engine
     damaged = set()
-    for fault in await _check_files(ledger, conversation):
+    for fault in await _check_files(engine, conversation):
         damaged.add(fault.stream_id)
         yield Finding(fault.stream_id, fault.kind, fault.what, _RESTORE)
     try:
         known = set()
-        async for info in ledger.store.streams(prefix=conversation or ""):
+        async for info in engine.store.streams(prefix=conversation or ""):
             if conversation is None or info.stream_id == conversation:
                 known.add(info.stream_id)
-                async for finding in _verify_one(ledger, info.stream_id, is_told=info.stream_id in damaged):
+                async for finding in _verify_one(engine, info.stream_id, is_told=info.stream_id in damaged):
                     yield finding
-        async for finding in _verify_unknown(ledger, conversation, known):
+        async for finding in _verify_unknown(engine, conversation, known):
             yield finding
-        for media_id in await damaged_media(ledger.tables) if conversation is None else ():
+        for media_id in await damaged_media(engine.tables) if conversation is None else ():
             yield Finding("", "media", f"media {media_id} is not what was added", _RESTORE)
     except StoreUnusable as error:  # a damaged file tells no more than that
         if "" not in damaged:
             yield Finding(conversation or "", "file", str(error), _RESTORE)
 
 
-async def check_tree(ledger: Ledger, conversation: str) -> AsyncIterator[Finding]:
+async def check_tree(engine: Engine, conversation: str) -> AsyncIterator[Finding]:
     """Messages without their parent, circles, a leaf that is not the tree's."""
-    for message_id, parent in await ledger.tables.orphans(conversation):
+    for message_id, parent in await engine.tables.orphans(conversation):
         yield Finding(conversation, "orphan", f"message {message_id} has no parent {parent}", _REPROJECT)
-    nodes = await ledger.tables.nodes(conversation)
+    nodes = await engine.tables.nodes(conversation)
     lost = unreachable(nodes)
     if lost:
         what = f"messages {', '.join(lost[:5])}{' …' if len(lost) > 5 else ''} hang on nothing but each other"
         yield Finding(conversation, "circle", what, "nothing: their run named such a parent", is_note=True)
-    position = await ledger.tables.position(conversation)
+    position = await engine.tables.position(conversation)
     leaf = leaf_of(nodes)
     if leaf != position.leaf or len(nodes) != position.messages:
         what = f"the active leaf is {position.leaf} of {position.messages} messages, by the tree {leaf} of {len(nodes)}"
         yield Finding(conversation, "leaf", what, _REPROJECT)
+    for what, is_wrong in (
+        ("tool calls", await engine.tables.lacks_calls(conversation)),
+        ("labels", await engine.tables.lacks_labels(conversation)),
+    ):
+        if is_wrong:
+            yield Finding(conversation, "lookup", f"the table of {what} is not what is said", "tailfold reconcile --repair")
 
 
-async def _check_files(ledger: Ledger, conversation: str | None) -> list[Fault]:
+async def _check_files(engine: Engine, conversation: str | None) -> list[Fault]:
     """What the files themselves show, of a log that is in one, without asking the program that reads them."""
-    log = ledger.store.database if isinstance(ledger.store, SqliteStore) else None
-    own = ledger.tables.database
+    log = engine.store.database if isinstance(engine.store, SqliteStore) else None
+    own = engine.tables.database
     paths = {database.path for database in (log, own) if database is not None and database.path != MEMORY}
 
     def check(connect: Connect) -> list[Fault]:
@@ -132,10 +147,10 @@ async def _check_files(ledger: Ledger, conversation: str | None) -> list[Fault]:
     return await run_blocking(check)
 
 
-async def _verify_one(ledger: Ledger, conversation: str, *, is_told: bool) -> AsyncIterator[Finding]:
+async def _verify_one(engine: Engine, conversation: str, *, is_told: bool) -> AsyncIterator[Finding]:
     try:
-        await ledger.catch_up(conversation)
-        async for finding in _compare(ledger, conversation):
+        await engine.catch_up(conversation)
+        async for finding in _compare(engine, conversation):
             yield finding
     except CorruptEvent as error:
         if not is_told:
@@ -146,43 +161,43 @@ async def _verify_one(ledger: Ledger, conversation: str, *, is_told: bool) -> As
         yield Finding(conversation, "hole", str(error), "tailfold reconcile --repair goes on behind it; a backup may have it")
     except LedgerDiverged as error:
         yield Finding(conversation, "diverged", str(error), "tailfold reconcile says how far")
-    async for finding in _look_at_snapshots(ledger, conversation):
+    async for finding in _look_at_snapshots(engine, conversation):
         yield finding
-    async for finding in _look_at_rows(ledger, conversation):
+    async for finding in _look_at_rows(engine, conversation):
         yield finding
 
 
-async def _look_at_snapshots(ledger: Ledger, conversation: str) -> AsyncIterator[Finding]:
-    for info in await ledger.store.snapshots.list(conversation):
+async def _look_at_snapshots(engine: Engine, conversation: str) -> AsyncIterator[Finding]:
+    for info in await engine.store.snapshots.list(conversation):
         if not info.readable:
             what = f"snapshot {info.last_seq} of {info.projector} fails its checksum"
             yield Finding(conversation, "snapshot", what, "tailfold compact saves a new one")
     with suppress(CorruptEvent, Truncated):  # told above, or let go meanwhile
-        for what in await differing_snapshots(ledger, conversation):
+        for what in await differing_snapshots(engine, conversation):
             mend = "tailfold snapshot --delete drops it, and loading goes through the log"
             yield Finding(conversation, "stale_snapshot", what, mend)
 
 
-async def _look_at_rows(ledger: Ledger, conversation: str) -> AsyncIterator[Finding]:
-    async for damage in ledger.tables.damaged(conversation):
+async def _look_at_rows(engine: Engine, conversation: str) -> AsyncIterator[Finding]:
+    async for damage in engine.tables.damaged(conversation):
         yield Finding(conversation, "damaged", str(damage), _REPROJECT)
-    async for finding in check_tree(ledger, conversation):
+    async for finding in check_tree(engine, conversation):
         yield finding
-    position = await ledger.tables.position(conversation)
+    position = await engine.tables.position(conversation)
     for after, through in json.loads(position.holes or "[]"):
         what = f"events {after + 1} to {through} were gone before the ledger had taken them in"
         yield Finding(conversation, "hole", what, "nothing brings them back", is_note=True)
 
 
-async def _compare(ledger: Ledger, conversation: str) -> AsyncIterator[Finding]:
+async def _compare(engine: Engine, conversation: str) -> AsyncIterator[Finding]:
     """Projects again what the log still has, and holds it against the ledger's rows."""
-    compared = await compare(ledger, conversation)
+    compared = await compare(engine, conversation)
     for difference in compared.differences:
         if difference.is_damage:
             continue  # told of the row itself
         kind = "run" if difference.why.startswith("it is") else "differs"
         yield Finding(conversation, kind, f"run {difference.run_id}: {difference.why}", _REPROJECT)
-    position = await ledger.tables.position(conversation)
+    position = await engine.tables.position(conversation)
     if position.projected_seq > compared.last_seq:
         what = f"the ledger holds events up to {position.projected_seq}, the log ends at {compared.last_seq}"
         yield Finding(conversation, "diverged", what, "restore the log that belongs to this ledger, or tailfold reconcile")
@@ -191,13 +206,13 @@ async def _compare(ledger: Ledger, conversation: str) -> AsyncIterator[Finding]:
         yield Finding(conversation, "anomaly", what, "nothing: it changes nothing", is_note=True)
 
 
-async def _verify_unknown(ledger: Ledger, conversation: str | None, known: set[str]) -> AsyncIterator[Finding]:
+async def _verify_unknown(engine: Engine, conversation: str | None, known: set[str]) -> AsyncIterator[Finding]:
     """Conversations that the ledger holds and the log does not know."""
-    for name in await ledger.tables.names():
+    for name in await engine.tables.names():
         if name not in known and conversation in (None, name):
-            position = await ledger.tables.position(name)
+            position = await engine.tables.position(name)
             if position.projected_seq:
                 what = f"the ledger holds {position.messages} messages, the log has never had an event of it"
                 yield Finding(name, "orphaned", what, "restore the log that belongs to this ledger, or tailfold reconcile")
-            async for finding in _look_at_rows(ledger, name):
+            async for finding in _look_at_rows(engine, name):
                 yield finding

@@ -1,4 +1,4 @@
-"""What the model sees: pure stages that turn the path of a conversation into the view that is sent (CONTEXT.md).
+"""What the model sees: pure stages that turn the path of a conversation into the view that is sent.
 
 A stage takes messages and gives messages; it never edits ledger or log. What must be remembered is recorded as an event
 by the ledger, not here. `pipeline.make_view` puts the stages in their order.

@@ -1,4 +1,4 @@
-"""Budget: when a history is too long for a model, and a summary that stands for its old part (seed 004; CONTEXT E)."""
+"""Budget: when a history is too long for a model, and a summary that stands for its old part."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def summarize(
         return None
     try:
         text: object = await summarizer(given)
-    except Exception:  # noqa: BLE001 - a failed summary changes nothing (CONTEXT, rule 8)
+    except Exception:  # noqa: BLE001 - a failed summary changes nothing
         return None
     if not isinstance(text, str) or not text.strip():
         return None

@@ -1,6 +1,6 @@
-"""The history chain: each plugin gets what the one before it left, and what comes out is what a model is shown (seed 003).
+"""The history chain: each plugin gets what the one before it left, and what comes out is what a model is shown.
 
-The path is never edited and nothing is lost by a plugin: each pass begins with the whole path again (CONTEXT D).
+The path is never edited and nothing is lost by a plugin: each pass begins with the whole path again.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class _Pass:
         self.history = plugin.shape(self.history, self.session.max_ctx, self.session.config)
 
     def told(self, items: Sequence[Item]) -> dict[str, Any]:
-        """The session as a plugin gets it (seed 003, "Session Variables"), a copy for each."""
+        """The session as a plugin gets it, a copy for each."""
         now = self.session
         return {
             "id": now.id,

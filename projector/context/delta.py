@@ -1,4 +1,4 @@
-"""Delta history: what a provider that keeps the session itself has not got yet (seed 002; CONTEXT C).
+"""Delta history: what a provider that keeps the session itself has not got yet.
 
 `plan` is pure. What is remembered is a `ProviderSession`: that a send begins is stored before it goes out, so that a
 crash is noticed; what arrived is stored afterwards.

@@ -1,4 +1,4 @@
-"""Expansion: a model asks for the whole of a compacted message, and gets it or is told why not (seed 001; CONTEXT B)."""
+"""Expansion: a model asks for the whole of a compacted message, and gets it or is told why not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expiration: results whose turns are over are removed, stubbed or shortened, in the view only (seed 001; CONTEXT B).
+"""Expiration: results whose turns are over are removed, stubbed or shortened, in the view only.
 
 `apply` is pure. What must be remembered (a summary's text, an expansion) is a recorded choice, and is given in.
 """

@@ -1,4 +1,4 @@
-"""Lifecycle events: what happened to messages of the view, told once, phase by phase (seed 001; CONTEXT B)."""
+"""Lifecycle events: what happened to messages of the view, told once, phase by phase."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Lifecycle:
                 break
             try:
                 self._callback(event)
-            except Exception as error:  # noqa: BLE001 - a callback never breaks the turn (CONTEXT B)
+            except Exception as error:  # noqa: BLE001 - a callback never breaks the turn
                 _LOG.warning(
                     "lifecycle.callback_failed", type=event.type, message_id=event.message_id, error=type(error).__name__
                 )

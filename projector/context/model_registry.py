@@ -1,4 +1,4 @@
-"""The registry of models: what each one prefers of a history (`llm-models.json`; seed 003; CONTEXT D).
+"""The registry of models: what each one prefers of a history (`llm-models.json`).
 
 `{"models": {"small": {"max_context": 20, "token_budget": 4000}}}`; whatever else a model's entry holds is handed to
 plugins as it is.

@@ -1,4 +1,4 @@
-"""Overflow recovery: five steps that make a view shorter after a real context-length error (seed 001; CONTEXT B)."""
+"""Overflow recovery: five steps that make a view shorter after a real context-length error."""
 
 from __future__ import annotations
 

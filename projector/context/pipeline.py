@@ -1,4 +1,4 @@
-"""One view of a path: every stage in its order, and a report of what each did and why (CONTEXT; DESIGN).
+"""One view of a path: every stage in its order, and a report of what each did and why.
 
 retention → expiration → optional stages → summaries → chain and window → pairing. What is sent of it (all of it or a
 delta) is decided by `delta.plan`. Nothing here edits a message of the path or remembers anything: what a stage newly

@@ -1,4 +1,4 @@
-"""What a history plugin sees of messages, and how what it returns becomes messages again (seed 003; CONTEXT D).
+"""What a history plugin sees of messages, and how what it returns becomes messages again.
 
 A plugin sees `{"id", "role": "user" | "assistant", "content": str}`. A tool group is one item, that of the assistant
 message which calls: no tool turn ever reaches a plugin. An item that comes back as it was stands for its messages, with

@@ -1,4 +1,4 @@
-"""The plugins of a history chain: the three that come with Tailfold, and how one that a user wrote is called (seed 003)."""
+"""The plugins of a history chain: the three that come with Tailfold, and how one that a user wrote is called."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Bundled(NamedTuple):
 
 
 class UserPlugin:
-    """A plugin with the contract of seed 003: `process`, maybe `on_model_switch`, both plain functions.
+    """A plugin with the contract of the history chain: `process`, maybe `on_model_switch`, both plain functions.
 
     `name` is what a chain calls it, `strategy` its `NAME`.
     """

@@ -1,4 +1,4 @@
-"""How long a result stays in the view and what becomes of it: policies, overrides, a registry (seed 001; CONTEXT B)."""
+"""How long a result stays in the view and what becomes of it: policies, overrides, a registry."""
 
 from __future__ import annotations
 

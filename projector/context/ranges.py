@@ -1,4 +1,4 @@
-"""Parts of a result: some items of a JSON array, or some lines of a text (seed 001, Partial Expansion; CONTEXT B)."""
+"""Parts of a result: some items of a JSON array, or some lines of a text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stages of single results in the pipeline: expiration, relevance, near-duplicates (CONTEXT B)."""
+"""The stages of single results in the pipeline: expiration, relevance, near-duplicates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Block retention: what plugins add to a message is shown now, kept for a while, or both (seed 000; CONTEXT A).
+"""Block retention: what plugins add to a message is shown now, kept for a while, or both.
 
 The policy of a message lies in its metadata, parallel to its blocks: None keeps a block for good, n keeps it in the n
 newest messages that carry a policy.

@@ -1,4 +1,4 @@
-"""The runtime commands that a user types between messages: `!model`, `!maxctx`, `!maxusers`, `!sessiontimeout` (seed 003)."""
+"""The runtime commands that a user types between messages: `!model`, `!maxctx`, `!maxusers`, `!sessiontimeout`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shorter texts for a message, never longer ones: its first characters, a summary, a stub (seed 001; CONTEXT B)."""
+"""Shorter texts for a message, never longer ones: its first characters, a summary, a stub."""
 
 from __future__ import annotations
 

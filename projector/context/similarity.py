@@ -1,4 +1,4 @@
-"""Optional stages: results that have nothing to do with the question, and results that say almost the same (CONTEXT B)."""
+"""Optional stages: results that have nothing to do with the question, and results that say almost the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AI summaries of single messages: prompts by name, one call for each text, and a fallback (seed 001; CONTEXT B)."""
+"""AI summaries of single messages: prompts by name, one call for each text, and a fallback."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def shorten_results(
     if found is not None:
         try:
             summary = await maker.summarize(text, found[1], length)
-        except Exception as error:  # noqa: BLE001 - a failed summary falls back (CONTEXT, rule 8)
+        except Exception as error:  # noqa: BLE001 - a failed summary falls back
             why = f"the summary failed: {type(error).__name__}"
             _LOG.warning("summary.failed", error=type(error).__name__, length=len(text))
         else:

@@ -1,4 +1,4 @@
-"""How much a message weighs: a quarter of its characters, or what a tokenizer says (CONTEXT B)."""
+"""How much a message weighs: a quarter of its characters, or what a tokenizer says."""
 
 from __future__ import annotations
 

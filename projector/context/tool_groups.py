@@ -1,4 +1,4 @@
-"""Tool groups: a call and its results move together, and the view closes what is open (CONTEXT, rule 3)."""
+"""Tool groups: a call and its results move together, and the view closes what is open."""
 
 from __future__ import annotations
 

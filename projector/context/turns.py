@@ -1,4 +1,4 @@
-"""The one clock of the view: how many prompts were sent before, and how old a result is by it (CONTEXT, rule 6)."""
+"""The one clock of the view: how many prompts were sent before, and how old a result is by it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many messages of a history a model is shown, and which: the two-variable window (seed 003; CONTEXT D)."""
+"""How many messages of a history a model is shown, and which: the two-variable window."""
 
 from __future__ import annotations
 

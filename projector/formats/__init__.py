@@ -1,4 +1,4 @@
-"""The formats of providers and programs, one file each, as pure functions of what they stream and keep.
+"""The formats of providers and programs, one folder each, as pure functions of what they stream and keep.
 
 Reading a file and talking to a server must not live here.
 """

@@ -1,19 +1,18 @@
-"""What every provider format has in common."""
+"""What every format of a provider or program has in common: the value `Format`, errors, the ends of streams, exports."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from projector.formats.shared.history import Loss
+from projector.formats.shared.history import History, Loss
+from projector.message import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from projector.events import Body
-    from projector.formats.shared.history import History
-    from projector.message import Message
 
 
 class FormatError(Exception):
@@ -53,16 +52,39 @@ class Export(msgspec.Struct, frozen=True):
     repairs: tuple[Loss, ...] = ()
 
 
-class MessageFormat(Protocol):
-    """How a provider or program keeps a history: read, and written where the format can be written.
+class Format(msgspec.Struct, frozen=True, kw_only=True):
+    """How a provider or program streams and keeps conversations: all that is known of it by its name.
 
-    A module of `projector/formats` gives `read` and `write` as functions of this shape.
+    What a format does not have is None: most have no stream, or can't be written.
     """
 
-    def read(self, text: str) -> Iterator[History]:
-        """The histories in a document. Raises `FormatError` with the place and what was expected."""
-        ...
-
-    def write(self, messages: Sequence[Message]) -> Export:
-        """A path of messages in this format, such as its provider takes it."""
-        ...
+    name: str
+    """What `Run.feed`, `tailfold import --format` and the others take."""
+    maker: str | None = None
+    """Who is named as the maker of what only it can read: payloads, signatures."""
+    metadata: str | None = None
+    """Under this name a message's metadata holds what no field of ours says; it is written back."""
+    stream: Callable[[str, Callable[[], str]], StreamFormat] | None = None
+    """An adapter for a stream, by the run's id and a function that mints ids of messages."""
+    read: Callable[[str], Iterator[History]] | None = None
+    """The histories in a document. Raises `FormatError` with the place and what was expected."""
+    write: Callable[[Sequence[Message]], Export] | None = None
+    """A path of messages in this format, such as its provider takes it."""
+    write_stream: Callable[[Sequence[Message]], list[dict[str, Any]]] | None = None
+    """Messages as they would have been streamed, one event an item."""
+    streams_answers_only: bool = False
+    """Whether a stream has no place for messages that are not a model's."""
+    check: Callable[[Any], list[str]] | None = None
+    """What the provider would refuse of a payload, each with its place."""
+    endpoint: re.Pattern[str] | None = None
+    """The path of an address that takes requests of this format."""
+    lists: tuple[str, ...] = ("messages",)
+    """What an object calls its list of messages; by the first name it is written."""
+    wants_object: bool = False
+    """Whether `read` takes objects only: a list alone is one that says nothing else."""
+    wants_list: bool = False
+    """Whether `read` takes no message that stands alone."""
+    is_of_lines: bool = False
+    """Whether the lines of a document belong together; else each is a document of its own, or a message."""
+    reads_answers: bool = False
+    """Whether an answer that came whole is for `read`, for the stream's adapter does not take it."""

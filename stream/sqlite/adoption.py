@@ -12,8 +12,8 @@ from stream.sqlite.chunks import append_place, checksum, pack
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from stream.database import Sql
     from stream.records import Event, Producer
-    from stream.sqlite.database import Sql
 
 _ROW_EVENTS: Final = 500
 _ROW_BYTES: Final = 256 * 1024

@@ -4,7 +4,8 @@ An append is a row of a multi-row INSERT in autocommit: one commit for all, and 
 could split. Rows are matched by append id, never by place. Without an expectation an append is chained behind the
 head this process knows, and tried again where another process was faster.
 
-While SQLite stores one batch, this thread answers the one before and takes what its callers append next.
+Each batch is one trip to SQLite's thread. While it is stored there, this thread answers the one before and takes what
+its callers append next.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stream.admission import Append, admit
 from stream.errors import CorruptEvent, StoreClosed, StreamError
 from stream.records import AppendResult
-from stream.sqlite.bounds import READ_WATERMARK, watermark_of
+from stream.sqlite.bounds import read_watermark
 from stream.sqlite.chunks import append_place, checksum, holds_append, pack
 from stream.sqlite.key_cache import KeyCache, Stream
 from stream.sqlite.packing import Packer
@@ -25,7 +26,10 @@ from stream.sqlite.packing import Packer
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
-    from stream.sqlite.database import Database, Sql
+    from stream.admission import Watermark
+    from stream.database import Row, Sql
+    from stream.sqlite.database import Database
+    from stream.sqlite.trips import Trip
 
 _MAX_ROWS: Final = 512
 _MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
@@ -61,7 +65,7 @@ class Appender:
 
     def _schedule(self) -> None:
         self._scheduled = True
-        self._database.submit(self._take_turn).add_done_callback(self._end_turn)
+        self._database.hold(self._take_turn).add_done_callback(self._end_turn)
 
     def _end_turn(self, turn: asyncio.Future[None]) -> None:
         self._scheduled = False
@@ -73,11 +77,11 @@ class Appender:
         if self._waiting:
             self._schedule()
 
-    async def _take_turn(self, sql: Sql) -> None:
+    async def _take_turn(self, trip: Trip) -> None:
         batch = self._take()
         if not batch:
             return
-        storing: Coroutine[Any, Any, None] | asyncio.Task[None] = self._store(sql, batch)
+        storing: Coroutine[Any, Any, None] | asyncio.Task[None] = self._store(trip, batch)
         try:
             for _ in range(_MAX_CHAIN - 1):
                 await storing
@@ -87,7 +91,7 @@ class Appender:
                     batch = self._take()
                     if not batch:
                         return
-                    storing = asyncio.create_task(self._store(sql, batch))
+                    storing = asyncio.create_task(self._store(trip, batch))
                     await asyncio.sleep(0)  # lets it begin
                     if len(batch) >= _YIELD_ROWS:
                         time.sleep(_YIELD_S)  # noqa: ASYNC251 - shorter than any other task takes
@@ -123,35 +127,60 @@ class Appender:
             if request.is_stored and not request.answer.done():
                 request.answer.set_result(AppendResult(request.first, request.last))
 
-    async def _store(self, sql: Sql, batch: list[_Request]) -> None:
+    async def _store(self, trip: Trip, batch: list[_Request]) -> None:
         """Afterwards each request is stored, answered, or waiting again before all others."""
         try:
-            if not await self._insert(sql, batch):
-                await self._sort_out(sql, batch)
+            if not await self._insert(trip, batch):
+                await self._sort_out(trip, batch)
         except Exception as error:  # noqa: BLE001 - it is the callers'
             if isinstance(error, StreamError) and len(batch) > 1:
-                await self._store_singly(sql, [request for request in batch if not request.is_stored])
+                await self._store_singly(trip, [request for request in batch if not request.is_stored])
             else:
                 _refuse((request for request in batch if not request.is_stored), error)
 
-    async def _store_singly(self, sql: Sql, batch: list[_Request]) -> None:
+    async def _store_singly(self, trip: Trip, batch: list[_Request]) -> None:
         """One bad row fails the statement for all: each alone, so that its fault hits its own caller."""
         for index, request in enumerate(batch):
-            await self._store(sql, [request])
+            await self._store(trip, [request])
             if not request.is_stored and not request.answer.done():  # it waits again, so those behind it do
                 self._waiting.popleft()
                 self._waiting.extendleft(reversed(batch[index:]))
                 return
 
-    async def _insert(self, sql: Sql, batch: list[_Request]) -> bool:
+    async def _insert(self, trip: Trip, batch: list[_Request]) -> bool:
         """One statement for the batch; whether all of it was stored."""
         self._keys.trim()
+        at = self._clock_ms()
+        values, text = self._values(batch, at), self._text(len(batch))
+        if values is None:
+            rows = await trip(lambda sql: self._know_and_insert(sql, text, batch, at))
+        else:
+            rows = await trip(lambda sql: sql(text, values))
+        stored = {row[0] for row in rows}
+        for request in batch:
+            if request.append.aid in stored:
+                request.is_stored = True
+                request.stream.head = request.last
+                self._stored(request.append.stream_id)
+                self._packer.count(request.stream)
+        return len(rows) == len(batch)
+
+    async def _know_and_insert(self, sql: Sql, text: str, batch: list[_Request], at: int) -> list[Row]:
+        for request in batch:
+            await self._keys.know(sql, request.append)
+        values = self._values(batch, at)
+        assert values is not None
+        return await sql(text, values)
+
+    def _values(self, batch: list[_Request], at: int) -> list[Any] | None:
+        """The rows of the batch, as the streams were last seen; None if a stream or a producer is not known yet."""
         known, heads = self._keys.streams, dict[int, int]()
         values: list[Any] = []
-        at = self._clock_ms()
         for request in batch:
             append, producer = request.append, request.append.producer
-            stream = known.get(append.stream_id) or await self._keys.look_up_stream(sql, append.stream_id)
+            stream = known.get(append.stream_id)
+            if stream is None:
+                return None
             key, head = stream.key, heads.get(stream.key, stream.head)
             first = (head if append.expected_seq is None else append.expected_seq) + 1
             last = first + len(append.events) - 1
@@ -163,17 +192,11 @@ class Appender:
                 values += (None, None, None)
             else:
                 known_key = self._keys.producers.get((key, producer.id))
-                values += (known_key or await self._keys.know_producer(sql, key, producer.id), producer.epoch, producer.seq)
+                if known_key is None:
+                    return None
+                values += (known_key, producer.epoch, producer.seq)
             values += (checksum(append_place(append.stream_id, last, at, append.aid), request.data), request.data)
-        rows = await sql(self._text(len(batch)), values)
-        stored = {row[0] for row in rows}
-        for request in batch:
-            if request.append.aid in stored:
-                request.is_stored = True
-                request.stream.head = request.last
-                self._stored(request.append.stream_id)
-                self._packer.count(request.stream)
-        return len(rows) == len(batch)
+        return values
 
     def _text(self, rows: int) -> str:
         """One text for each size of batch, so that SQLite keeps it prepared."""
@@ -182,7 +205,7 @@ class Appender:
             text = self._texts[rows] = _INSERT + ", ".join([_ROW] * rows) + " RETURNING aid"
         return text
 
-    async def _sort_out(self, sql: Sql, batch: list[_Request]) -> None:
+    async def _sort_out(self, trip: Trip, batch: list[_Request]) -> None:
         again = []
         behind: set[tuple[str, str]] = set()  # producers whose earlier append is tried again: the later one waits for it
         self._accept(batch)  # first of all: what is stored is acknowledged, whatever becomes of the others
@@ -192,23 +215,19 @@ class Appender:
             producer = request.append.producer
             place = (request.append.stream_id, producer.id if producer else "")
             try:
-                if (producer and place in behind) or not await self._explain(sql, request):
+                if (producer and place in behind) or not await self._explain(trip, request):
                     again.append(request)
                     behind.add(place)
             except StreamError as error:
                 request.refuse(error)
         self._waiting.extendleft(reversed(again))
 
-    async def _explain(self, sql: Sql, request: _Request) -> bool:
+    async def _explain(self, trip: Trip, request: _Request) -> bool:
         """Answers a request whose row was passed over; False if it would go in now and is to be tried again."""
-        append, producer = request.append, request.append.producer
-        stream = await self._keys.look_up_stream(sql, append.stream_id)
-        watermark = None
-        if producer is not None:
-            rows = await sql(READ_WATERMARK, (append.stream_id, producer.id))
-            watermark = watermark_of(append.stream_id, producer.id, rows)
+        append = request.append
+        stream, watermark, earlier = await trip(lambda sql: self._look(sql, append))
         try:
-            answer = admit(append, head=stream.head, watermark=watermark, earlier=await _find_earlier(sql, append, stream))
+            answer = admit(append, head=stream.head, watermark=watermark, earlier=earlier)
         except StreamError as refusal:
             request.refuse(refusal)
             return True
@@ -219,6 +238,11 @@ class Appender:
         if request.passed_over > 1 and append.expected_seq is not None:  # the schema refuses what it ought to take
             raise CorruptEvent(append.stream_id, stream.head + 1, "the tables of the log disagree with each other")
         return False
+
+    async def _look(self, sql: Sql, append: Append) -> tuple[Stream, Watermark | None, AppendResult | None]:
+        stream = await self._keys.look_up_stream(sql, append.stream_id)
+        watermark = await read_watermark(sql, append.stream_id, append.producer.id) if append.producer else None
+        return stream, watermark, await _find_earlier(sql, append, stream)
 
 
 async def _find_earlier(sql: Sql, append: Append, stream: Stream) -> AppendResult | None:

@@ -6,23 +6,24 @@ import os
 import secrets
 import shutil
 import sqlite3
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from stream.errors import StoreFull, StoreUnusable, StreamError
 from stream.sqlite.blocking import Connect, run_blocking
-from stream.sqlite.errors import translate
+from stream.sqlite.errors import FAILURES, translate
 from stream.sqlite.files import SIDES, create_whole, refusal
 from stream.sqlite.integrity import check_file
 from stream.sqlite.log_integrity import check_snapshots, check_streams
-from stream.sqlite.migrations import APPLICATION_ID
+from stream.sqlite.scripts import APPLICATION_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from stream.sqlite.database import Row
+    from stream.database import Row
 
 _TOTALS: Final = "SELECT count(*), coalesce(sum(head), 0), coalesce(sum(floor), 0) FROM streams"
 _MAX_TOLD: Final = 3
@@ -40,7 +41,7 @@ async def back_up(path: str, target: str) -> int:
     """
     # VACUUM INTO reads one snapshot and can be interrupted. SQLite's online backup begins again whenever somebody
     # else has written, unless it copies in one step that nothing can stop.
-    return await run_blocking(lambda connect: _back_up(connect, path, target))
+    return await run_blocking(lambda connect: write_copy(connect, path, target))
 
 
 async def restore(
@@ -55,7 +56,32 @@ async def restore(
     return await run_blocking(lambda connect: _restore(connect, backup, target, known, finish))
 
 
-def _back_up(connect: Connect, path: str, target: str) -> int:
+def holds(path: str, table: str) -> bool:
+    """Whether a file at rest has a table of this name."""
+    return read_value(path, "SELECT 1 FROM sqlite_schema WHERE name = ?1", (table,)) is not None
+
+
+def incarnation_of(path: str) -> object:
+    """The incarnation of the store in a file at rest; None for a file without one."""
+    return read_value(path, "SELECT incarnation FROM store")
+
+
+def read_value(path: str, text: str, parameters: Sequence[object] = ()) -> object:
+    """One value of a file at rest; None for a file that does not tell, which its own check names."""
+    if not Path(path).is_file():
+        return None
+    try:
+        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True)) as connection:
+            row = connection.execute(text, parameters).fetchone()
+    except FAILURES as error:
+        if "no such table" in str(error):
+            return None
+        raise translate(error, path) from error
+    return None if row is None else row[0]
+
+
+def write_copy(connect: Connect, path: str, target: str) -> int:
+    """As `back_up`, in this thread."""
     with create_whole(target, mode=Path(path).stat().st_mode & 0o777) as partial:
         try:
             with connect(path) as source, _syncing(source, partial):
@@ -107,7 +133,7 @@ def _check_copy(copy: sqlite3.Connection, path: str, before: Row, after: Row) ->
 def _told(error: sqlite3.Error, path: str, target: str) -> StreamError:
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     if code in _NO_ROOM:
-        return StoreFull(f"{target}: there is no room left for it, nothing was made: make room or name another create_whole")
+        return StoreFull(f"{target}: there is no room left for it, nothing was made: make room or name another place")
     return translate(error, path)
 
 

@@ -11,19 +11,27 @@ from stream.records import Bounds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from stream.sqlite.database import Row
+    from stream.database import Row, Sql
 
-READ_WATERMARK: Final = """
+_WATERMARK: Final = """
 SELECT epoch, seq, first, last, guard FROM producers
 WHERE stream = (SELECT id FROM streams WHERE name = ?) AND name = ?"""
-READ_BOUNDS: Final = "SELECT floor, head, origin, guard FROM streams WHERE name = ?"
+_BOUNDS: Final = "SELECT floor, head, origin, guard FROM streams WHERE name = ?"
+
+
+async def read_bounds(sql: Sql, stream_id: str) -> Bounds:
+    """See `EventStore.bounds`. Raises `CorruptEvent` where the row of the stream is damaged."""
+    return bounds_of(stream_id, await sql(_BOUNDS, (stream_id,)))
+
+
+async def read_watermark(sql: Sql, stream_id: str, producer_id: str) -> Watermark | None:
+    """What is known of a producer. Raises `CorruptEvent` where its row is damaged."""
+    return _watermark_of(stream_id, producer_id, await sql(_WATERMARK, (stream_id, producer_id)))
 
 
 def bounds_of(stream_id: str, rows: Sequence[Row]) -> Bounds:
-    """What `READ_BOUNDS` found; raises `CorruptEvent` where the row of the stream is damaged."""
-    if not rows:
-        return Bounds(0, 0)
-    return check_bounds(stream_id, *rows[0])
+    """Rows of floor, head, origin and guard as bounds; all 0 where there is none."""
+    return check_bounds(stream_id, *rows[0]) if rows else Bounds(0, 0)
 
 
 def check_bounds(stream_id: str, floor: Any, head: Any, origin: Any, guard: Any) -> Bounds:
@@ -34,8 +42,7 @@ def check_bounds(stream_id: str, floor: Any, head: Any, origin: Any, guard: Any)
     raise CorruptEvent(stream_id, 0, "the row that keeps its floor, head and origin is damaged")
 
 
-def watermark_of(stream_id: str, producer_id: str, rows: Sequence[Row]) -> Watermark | None:
-    """What `READ_WATERMARK` found; raises `CorruptEvent` where the row of the producer is damaged."""
+def _watermark_of(stream_id: str, producer_id: str, rows: Sequence[Row]) -> Watermark | None:
     if not rows or rows[0] == (None,) * 5:
         return None
     epoch, seq, first, last, guard = rows[0]

@@ -1,7 +1,7 @@
 """One SQLite file: one writer, who works alone in a task of its own, and readers who can't write.
 
 Callers hand over jobs and await a future; cancelling them can't leave a statement half done or a transaction open,
-and a crash of theirs does not cut the writer (DESIGN §5).
+and a crash of theirs does not cut the writer. A job makes one trip to SQLite's thread, however many statements it has.
 """
 
 from __future__ import annotations
@@ -11,108 +11,101 @@ import contextlib
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-import aiosqlite
 import anyio
+import structlog
 
 from stream.errors import StoreClosed, StreamError
-from stream.sqlite.errors import FAILURES, is_busy, translate
+from stream.sqlite.blocking import Connect
+from stream.sqlite.connection import Connection, Connections
+from stream.sqlite.errors import FAILURES, translate
 from stream.sqlite.files import check_place
 from stream.sqlite.migrations import check_owner, migrate
+from stream.sqlite.trips import Busy, Drive, Trip, as_look, as_transaction
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    import sqlite3
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from stream.database import Row, Sql
 
 T = TypeVar("T")
-Row = tuple[Any, ...]
-Sql = Callable[..., Awaitable[list[Row]]]
-"""Runs one statement: `await sql(text, parameters)`."""
 Durability = Literal["full", "normal"]
 
 MEMORY: Final = ":memory:"
 BUSY_LIMIT_S: Final = 30.0
 POLL_INTERVAL_S: Final = 0.025
+_INTERRUPT_INTERVAL_S: Final = 0.02
 _READERS: Final = 2
+_LOG: Final = structlog.get_logger("tailfold.stream")
 
 
 class Database:
-    """A file that is open. Made by `open_database`; public to `ledger`, which keeps its own tables in it."""
+    """A file that is open: `stream.database.Database` on SQLite. Made by `open_database`.
+
+    `trips` counts how often work was handed to a thread of SQLite, by the writer and by readers.
+    """
 
     def __init__(self, path: str, durability: Durability) -> None:
         self.path = path
+        self.trips = 0
         self._durability = durability
-        self._jobs: deque[tuple[Callable[[Sql], Awaitable[Any]], asyncio.Future[Any]]] = deque()
+        self._jobs: deque[tuple[Callable[[], Awaitable[Any]], asyncio.Future[Any]]] = deque()
         self._work = asyncio.Event()
-        self._closing = False
+        self._closing = self._abandoned = False
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._readers: list[aiosqlite.Connection] = []
+        self._readers: list[Connection] = []
         self._next_reader = 0
-        self._busy_since: float | None = None  # all that waits for one lock shares one limit
+        self._patience = _Patience()
         self._seen_version: list[Row] = []
         self._watchers: list[Callable[[], None]] = []
+        self._copying = Connect()
         self._task = asyncio.create_task(self._live(), name=f"tailfold writer of {path}")
 
-    async def write(self, job: Callable[[Sql], Awaitable[T]]) -> T:
-        """Runs `job(sql)` inside the writer, after what was handed over before; each statement commits by itself.
+    async def transact(self, job: Callable[[Sql], Awaitable[T]]) -> T:
+        """See `stream.database.Database`. Jobs run one by one, in the order in which they were handed over."""
+        return await self.submit(as_transaction(job))
 
-        Raises what the job raises, and `StoreFull`, `StoreBusy`, `StoreUnusable`, `StoreClosed`.
-        """
+    async def write(self, job: Callable[[Sql], Awaitable[T]]) -> T:
+        """As `transact`, but each statement commits by itself."""
         return await self.submit(job)
 
-    async def transact(self, job: Callable[[Sql], Awaitable[T]]) -> T:
-        """As `write`, in one transaction that is whole or absent."""
-        return await self.submit(self.whole(job))
+    async def look(self, job: Callable[[Sql], Awaitable[T]]) -> T:
+        """See `stream.database.Database`: a read transaction on a connection that can't write."""
+        return await self._ask(as_look(job))
 
-    def whole(self, job: Callable[[Sql], Awaitable[T]]) -> Callable[[Sql], Awaitable[T]]:
-        """The same job as one transaction, to be handed to `submit`."""
-
-        async def transaction(sql: Sql) -> T:
-            await sql("BEGIN IMMEDIATE")
-            try:
-                result = await job(sql)
-                await sql("COMMIT")
-            except BaseException:
-                await self._roll_back()
-                raise
-            return result
-
-        return transaction
+    async def read(self, text: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        """One statement on a connection that can't write; it sees every commit that was acknowledged."""
+        return await self._ask(lambda sql: sql(text, parameters))
 
     def submit(self, job: Callable[[Sql], Awaitable[T]]) -> asyncio.Future[T]:
-        """Hands a job over without waiting for it."""
+        """As `write`, without waiting for it."""
+        return self.hold(lambda trip: trip(job))
+
+    def hold(self, turn: Callable[[Trip], Awaitable[T]]) -> asyncio.Future[T]:
+        """Runs `turn(trip)` in the event loop while the writer does nothing else, for work beside its trips."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if self._closing or self._task.done():
             future.set_exception(StoreClosed(f"{self.path} is closed"))
             return future
-        self._jobs.append((job, future))
+        self._jobs.append((lambda: turn(self._change), future))
         self._work.set()
         return future
-
-    async def read(self, text: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        """One statement on a connection that can't write; it sees every commit that was acknowledged."""
-        if self._closing or self._task.done():
-            raise StoreClosed(f"{self.path} is closed")
-        if not self._readers:  # a database in memory has one connection only
-
-            async def job(sql: Sql) -> list[Row]:
-                return await sql(text, parameters)
-
-            return await self.submit(job)
-        self._next_reader = (self._next_reader + 1) % len(self._readers)
-        try:
-            return list(await self._readers[self._next_reader].execute_fetchall(text, parameters))  # type: ignore[arg-type]
-        except FAILURES as error:
-            raise translate(error, self.path) from error
-        except ValueError as error:  # aiosqlite: closed while this call was on its way
-            raise StoreClosed(f"{self.path} is closed") from error
 
     def watch(self, watcher: Callable[[], None]) -> Callable[[], None]:
         """Calls `watcher` when another process has committed; returns what ends that."""
         self._watchers.append(watcher)
         self._work.set()
         return lambda: self._watchers.remove(watcher)
+
+    async def install(self, component: str, scripts: Sequence[str]) -> None:
+        """See `stream.database.Database`, and `migrate` for what is kept of an old file."""
+        migrating = as_transaction(lambda sql: migrate(sql, self.path, component, scripts, self._copying))
+        done = await self.submit(migrating)
+        if done is not None and done.before:
+            _LOG.info("stream.migrated", path=self.path, component=component, **done._asdict())
 
     async def close(self) -> None:
         """Finishes the jobs that were handed over, then closes; a cancelled caller does not stop it."""
@@ -123,18 +116,18 @@ class Database:
 
     async def abandon(self) -> None:
         """Closes at once: what waits is refused, also what waits for a lock that another process holds."""
+        self._abandoned = True
         self._task.cancel()
-        await self.close()
-
-    async def install(self, component: str, scripts: Sequence[str]) -> None:
-        """Brings the tables of `component` to their newest form; see `migrate`."""
-        await self.transact(lambda sql: migrate(sql, self.path, component, scripts))
+        closing = asyncio.ensure_future(self.close())
+        with anyio.CancelScope(shield=True):
+            while not closing.done():  # again and again: an interrupt between two statements hits none
+                self._copying.interrupt()
+                await asyncio.wait([closing], timeout=_INTERRUPT_INTERVAL_S)
 
     async def _live(self) -> None:
-        async with _Connections(self.path, self._durability) as connections:
+        async with Connections(self.path) as connections:
             try:
-                self._writer = await connections.open_writer()
-                self._readers = await connections.open_readers()
+                await self._open(connections)
             except BaseException as error:  # noqa: BLE001 - it is the opener's
                 self._closing = True
                 _settle(self._opened, error=translate(error, self.path) if isinstance(error, FAILURES) else error)
@@ -147,6 +140,22 @@ class Database:
                 while self._jobs:
                     _settle(self._jobs.popleft()[1], error=StoreClosed(f"{self.path} was closed before this was done"))
 
+    async def _open(self, connections: Connections) -> None:
+        self._writer = await connections.connect()
+        await self._change(self._prepare)
+        readers = [] if self.path == MEMORY else [await connections.connect() for _ in range(_READERS)]
+        for reader in readers:  # a database in memory has one connection only
+            await self._drive(reader, lambda sql: sql("PRAGMA query_only = ON"), _Patience())
+        self._readers = readers
+
+    async def _prepare(self, sql: Sql) -> None:
+        """The first openers of a new file meet here."""
+        await check_owner(sql, self.path)  # before anything of the file is changed
+        await sql("PRAGMA journal_mode = WAL")
+        await sql(f"PRAGMA synchronous = {self._durability}")
+        await sql("PRAGMA foreign_keys = ON")
+        await sql("PRAGMA secure_delete = ON")
+
     async def _serve(self) -> None:
         while True:
             while self._jobs:
@@ -154,7 +163,7 @@ class Database:
             if self._closing:
                 return
             self._work.clear()
-            self._busy_since = None
+            self._patience.since = None
             if not self._watchers:
                 await self._work.wait()
                 continue
@@ -164,11 +173,11 @@ class Database:
                 with contextlib.suppress(StreamError):  # whoever waits looks by itself before long
                     await self._look_for_others()
 
-    async def _do(self, job: Callable[[Sql], Awaitable[Any]], future: asyncio.Future[Any]) -> None:
+    async def _do(self, job: Callable[[], Awaitable[Any]], future: asyncio.Future[Any]) -> None:
         if future.cancelled():  # nobody waits any more, and nothing was begun
             return
         try:
-            _settle(future, await job(self._sql))
+            _settle(future, await job())
         except Exception as error:  # noqa: BLE001 - it is the caller's
             _settle(future, error=error)
         except BaseException:
@@ -177,36 +186,61 @@ class Database:
 
     async def _look_for_others(self) -> None:
         """On the writer's own connection this number moves only when somebody else commits."""
-        version = await self._sql("PRAGMA data_version")
+        version = await self._change(lambda sql: sql("PRAGMA data_version"))
         if version != self._seen_version:
             self._seen_version = version
             for watcher in list(self._watchers):
                 watcher()
 
-    async def _sql(self, text: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        """One statement on the writer's connection. Busy means nothing was stored, so it is tried again."""
-        pause_s = 0.001
-        while True:
-            try:
-                rows: list[Any] = list(await self._writer.execute_fetchall(text, parameters))
-            except FAILURES as error:
-                if not is_busy(error):
-                    raise translate(error, self.path) from error
-                self._busy_since = self._busy_since or time.monotonic()
-                if time.monotonic() > self._busy_since + BUSY_LIMIT_S:
-                    raise translate(error, self.path) from error
-            else:
-                self._busy_since = None
-                return rows
-            await asyncio.sleep(random.uniform(0.2, 1) * pause_s)  # noqa: S311 - jitter, no secret
-            # Short for as long as it takes: a busy process leaves the lock for a fraction of a millisecond at a time.
-            pause_s = min(pause_s * 1.2, 0.002)
+    async def _change(self, job: Callable[[Sql], Awaitable[T]]) -> T:
+        return await self._drive(self._writer, job, self._patience)
 
-    async def _roll_back(self) -> None:
-        # A statement that was cut off by a cancellation still runs. If it is the COMMIT, there is nothing to roll back.
-        await self._writer.execute_fetchall("SELECT 1")
-        if self._writer.in_transaction:
-            await self._writer.execute_fetchall("ROLLBACK")
+    async def _ask(self, job: Callable[[Sql], Awaitable[T]]) -> T:
+        if self._closing or self._task.done():
+            raise StoreClosed(f"{self.path} is closed")
+        if not self._readers:
+            return await self.submit(job)
+        self._next_reader = (self._next_reader + 1) % len(self._readers)
+        return await self._drive(self._readers[self._next_reader], job, _Patience())
+
+    async def _drive(self, connection: Connection, job: Callable[[Sql], Awaitable[T]], patience: _Patience) -> T:
+        """Busy means that the statement stored nothing: the job goes on from it after a pause."""
+        drive = Drive(job, self._execute, self.path, lambda: self._abandoned)
+        refusal: StreamError | None = None
+        pause_s, done = 0.001, 0
+        try:
+            while True:
+                if self._closing and connection in self._readers:
+                    raise StoreClosed(f"{self.path} is closed")
+                self.trips += 1
+                told = await connection.run(partial(drive.go, refusal))
+                if drive.done > done:
+                    done, pause_s, patience.since = drive.done, 0.001, None
+                if not isinstance(told, Busy):
+                    return told
+                refusal = told.error if patience.is_over() else None
+                if refusal is None:
+                    await asyncio.sleep(random.uniform(0.2, 1) * pause_s)  # noqa: S311 - jitter, no secret
+                    # Short for as long as it takes: a busy process leaves the lock for a fraction of a millisecond at a time.
+                    pause_s = min(pause_s * 1.2, 0.002)
+        except (asyncio.CancelledError, StoreClosed):
+            connection.post(drive.end)  # behind the trip that is under way
+            raise
+
+    def _execute(self, connection: sqlite3.Connection, text: str, parameters: Sequence[Any] = (), /) -> list[Row]:
+        """The one door for statements, in SQLite's thread: tests that kill between two writes stand here."""
+        return connection.execute(text, parameters).fetchall()
+
+
+class _Patience:
+    """How long a lock is waited for: all that waits for one shares one limit."""
+
+    def __init__(self) -> None:
+        self.since: float | None = None
+
+    def is_over(self) -> bool:
+        self.since = self.since or time.monotonic()
+        return time.monotonic() > self.since + BUSY_LIMIT_S
 
 
 async def open_database(path: str, *, create: bool, durability: Durability = "full") -> Database:
@@ -226,64 +260,6 @@ async def open_database(path: str, *, create: bool, durability: Durability = "fu
             await database.abandon()
         raise
     return database
-
-
-class _Connections:
-    """Opens connections and surely closes them: one that is left open would keep the interpreter from exiting."""
-
-    def __init__(self, path: str, durability: Durability) -> None:
-        self._path = path
-        self._durability = durability
-        self._open: list[aiosqlite.Connection] = []
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for connection in reversed(self._open):  # readers first, so that the writer may fold the WAL back
-            await connection.close()
-
-    async def open_writer(self) -> aiosqlite.Connection:
-        writer = await self._connect()
-        await _patiently(lambda: check_owner(writer, self._path))  # before anything of the file is changed
-        await _patiently(lambda: writer.execute_fetchall("PRAGMA journal_mode = WAL"))
-        await writer.execute_fetchall(f"PRAGMA synchronous = {self._durability}")
-        await writer.execute_fetchall("PRAGMA foreign_keys = ON")
-        await writer.execute_fetchall("PRAGMA secure_delete = ON")
-        return writer
-
-    async def open_readers(self) -> list[aiosqlite.Connection]:
-        readers = [] if self._path == MEMORY else [await self._connect() for _ in range(_READERS)]
-        for reader in readers:
-            await reader.execute_fetchall("PRAGMA query_only = ON")
-        return readers
-
-    async def _connect(self) -> aiosqlite.Connection:
-        # timeout 0: waiting for a lock is done with jitter in the task, not asleep in SQLite's thread.
-        connection = aiosqlite.connect(self._path, isolation_level=None, timeout=0, cached_statements=256)
-        self._open.append(connection)
-        connecting = asyncio.ensure_future(connection)
-        try:
-            return await asyncio.shield(connecting)
-        except asyncio.CancelledError:
-            await asyncio.wait([connecting])  # cut off half way, aiosqlite would leave its thread behind
-            raise
-
-
-async def _patiently(step: Callable[[], Awaitable[object]]) -> None:
-    """Tries again while another process holds the lock: the first openers of a new file meet here."""
-    deadline = time.monotonic() + BUSY_LIMIT_S
-    while True:
-        try:
-            await step()
-        except FAILURES as error:
-            if not is_busy(error) or time.monotonic() > deadline:
-                raise
-        else:
-            return
-        await asyncio.sleep(random.uniform(0.001, 0.02))  # noqa: S311 - jitter, no secret
 
 
 def _settle(future: asyncio.Future[Any], result: object = None, *, error: BaseException | None = None) -> None:

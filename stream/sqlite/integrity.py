@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from stream.sqlite.migrations import COMPONENTS, split
+from stream.sqlite.scripts import COMPONENTS, split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

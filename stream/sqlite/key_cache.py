@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from stream.sqlite.bounds import check_bounds
 
 if TYPE_CHECKING:
-    from stream.sqlite.database import Sql
+    from stream.admission import Append
+    from stream.database import Sql
 
 _MAX_CACHED: Final = 50_000
 _LOOK_STREAM: Final = """
@@ -44,6 +45,12 @@ class KeyCache:
         if len(self.producers) > _MAX_CACHED:
             self.producers = dict(itertools.islice(self.producers.items(), _MAX_CACHED // 2, None))
 
+    async def know(self, sql: Sql, append: Append) -> None:
+        """Looks up, or makes, the keys of an append, unless they are known."""
+        stream = self.streams.get(append.stream_id) or await self.look_up_stream(sql, append.stream_id)
+        if append.producer is not None and (stream.key, append.producer.id) not in self.producers:
+            await self._know_producer(sql, stream.key, append.producer.id)
+
     async def look_up_stream(self, sql: Sql, name: str) -> Stream:
         """The stream as it is now; raises `CorruptEvent` where its row is damaged."""
         rows = await sql(_LOOK_STREAM, (name,))
@@ -59,14 +66,10 @@ class KeyCache:
             stream.head, stream.floor = head, floor
         return stream
 
-    async def know_producer(self, sql: Sql, stream: int, name: str) -> int:
-        """The key of a producer."""
-        key = self.producers.get((stream, name))
-        if key is None:
-            place = (stream, name)
+    async def _know_producer(self, sql: Sql, stream: int, name: str) -> None:
+        place = (stream, name)
+        rows = await sql(_LOOK_PRODUCER, place)
+        if not rows:
+            await sql(_ADD_PRODUCER, place)
             rows = await sql(_LOOK_PRODUCER, place)
-            if not rows:
-                await sql(_ADD_PRODUCER, place)
-                rows = await sql(_LOOK_PRODUCER, place)
-            key = self.producers[place] = int(rows[0][0])
-        return key
+        self.producers[place] = int(rows[0][0])

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterator, Sequence
 
-    from stream.sqlite.database import Database, Row, Sql
+    from stream.database import Row, Sql
+    from stream.sqlite.database import Database
     from stream.sqlite.key_cache import Stream
 
 _LOG: Final = structlog.get_logger("tailfold.stream")

@@ -10,8 +10,8 @@ from stream.sqlite.bounds import check_bounds
 from stream.sqlite.chunks import StoredAppend, split, unpack
 
 if TYPE_CHECKING:
+    from stream.database import Row, Sql
     from stream.records import Event
-    from stream.sqlite.database import Database, Row
 
 _PAGE_ROWS: Final = 256
 _INLINE_BYTES: Final = 64 * 1024
@@ -32,24 +32,22 @@ UNION ALL SELECT * FROM (
 _LARGE: Final = "SELECT data FROM appends WHERE stream = (SELECT id FROM streams WHERE name = ?) AND last = ?"
 
 
-async def read_page(database: Database, stream_id: str, after: int, limit: int) -> list[Event]:
-    """See `EventStore.read`. Raises `Truncated` and `CorruptEvent`."""
+async def read_page(sql: Sql, stream_id: str, after: int, limit: int) -> list[Event]:
+    """See `EventStore.read`; to be run in one look, or in a transaction. Raises `Truncated` and `CorruptEvent`."""
     events: list[Event] = []
     size_bytes = 0
     end = min(after + max(limit, 1), MAX_INTEGER - MAX_APPEND_EVENTS)
     while True:
         cursor = events[-1].seq if events else after
         count = min(max(limit - len(events), 1), _PAGE_ROWS)
-        rows = await database.read(_PAGE, (stream_id, cursor, count, end + MAX_APPEND_EVENTS, end, _INLINE_BYTES))
+        rows = await sql(_PAGE, (stream_id, cursor, count, end + MAX_APPEND_EVENTS, end, _INLINE_BYTES))
         if not rows:
             return events
         (_, floor, head, origin, guard, *_), *rows = rows
         check_bounds(stream_id, floor, head, origin, guard)
         if cursor < floor:
-            if events:  # the floor rose between two pages: what was read is right, the next read tells
-                return events
             raise Truncated(stream_id, after, floor)
-        found, found_bytes = await _read_rows(database, stream_id, rows, cursor, MAX_PAGE_BYTES - size_bytes)
+        found, found_bytes = await _read_rows(sql, stream_id, rows, cursor, MAX_PAGE_BYTES - size_bytes)
         if found and found[-1].seq > head:
             raise CorruptEvent(stream_id, found[-1].seq, f"it lies beyond the head {head}")
         events += found
@@ -58,22 +56,18 @@ async def read_page(database: Database, stream_id: str, after: int, limit: int) 
             return cut_page(events[:limit])
         if len(events) >= limit or cursor + len(found) >= head:
             return events[:limit]
-        if not found and not any(row[6] is None for row in rows):  # what is large may be swept meanwhile
+        if not found:
             raise CorruptEvent(stream_id, cursor + 1, "its row is missing")
 
 
-async def _read_rows(
-    database: Database, stream_id: str, rows: list[Row], cursor: int, max_bytes: int
-) -> tuple[list[Event], int]:
+async def _read_rows(sql: Sql, stream_id: str, rows: list[Row], cursor: int, max_bytes: int) -> tuple[list[Event], int]:
     """The events behind the cursor as far as they follow each other, and about how many bytes they are."""
     events: list[Event] = []
     size_bytes = 0
     for row in _sort(stream_id, rows):
         if row[1] - row[2] > cursor:  # the other table's rows end before this one, or a row is missing
             break
-        found = await _unpack_row(database, stream_id, row)
-        if not found:
-            break
+        found = await _unpack_row(sql, stream_id, row)
         is_whole = found[0].seq == cursor + 1
         wanted = found if is_whole else found[cursor - found[0].seq + 1 :]
         events += wanted
@@ -84,16 +78,12 @@ async def _read_rows(
     return events, size_bytes
 
 
-async def _unpack_row(database: Database, stream_id: str, row: Row) -> list[Event] | None:
-    """The events of a row, or None for a large one that was swept meanwhile."""
+async def _unpack_row(sql: Sql, stream_id: str, row: Row) -> list[Event]:
     kind, last, n, at, aid, crc, data = row
     if kind == _CHUNK:
         return split(stream_id, last, n, crc, data)
     if data is None:
-        large = await database.read(_LARGE, (stream_id, last))
-        if not large:
-            return None
-        [(data,)] = large
+        [(data,)] = await sql(_LARGE, (stream_id, last))
     return unpack(stream_id, StoredAppend(last, n, at, aid, crc, data))
 
 

@@ -8,12 +8,11 @@ from stream.errors import SnapshotUnreadable
 from stream.limits import check_id, check_position
 from stream.records import Snapshot, SnapshotInfo
 from stream.snapshots import check_dispensable, check_snapshot, open_envelope, seal
-from stream.sqlite.bounds import READ_BOUNDS, bounds_of
+from stream.sqlite.bounds import read_bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from stream.sqlite.database import Database, Row, Sql
+    from stream.database import Sql
+    from stream.sqlite.database import Database
 
 _STREAM: Final = "(SELECT id FROM streams WHERE name = ?1)"
 _NEXT_OLDER: Final = f"""
@@ -37,9 +36,8 @@ class SqliteSnapshots:
         check_id("stream id", snapshot.stream_id)
 
         async def job(sql: Sql) -> bool:
-            rows = await sql(READ_BOUNDS, (snapshot.stream_id,))
-            check_snapshot(snapshot, bounds_of(snapshot.stream_id, rows))
-            newest = await _newest(sql, snapshot.stream_id, snapshot.projector)
+            check_snapshot(snapshot, await read_bounds(sql, snapshot.stream_id))
+            newest = await load_snapshot(sql, snapshot.stream_id, snapshot.projector)
             if newest is not None and snapshot.last_seq <= newest.last_seq:
                 return False
             place = (snapshot.stream_id, snapshot.projector, snapshot.last_seq)
@@ -53,12 +51,12 @@ class SqliteSnapshots:
         """See `SnapshotStore.load`."""
         check_id("stream id", stream_id)
         check_id("projector name", projector)
-        return await _newest(self._database.read, stream_id, projector)
+        return await self._database.look(lambda sql: load_snapshot(sql, stream_id, projector))
 
     async def list(self, stream_id: str) -> list[SnapshotInfo]:
         """See `SnapshotStore.list`."""
         check_id("stream id", stream_id)
-        return await _list(self._database.read, stream_id)
+        return await self._database.look(lambda sql: list_snapshots(sql, stream_id))
 
     async def delete(self, stream_id: str, projector: str, last_seq: int | None = None) -> None:
         """See `SnapshotStore.delete`."""
@@ -68,15 +66,16 @@ class SqliteSnapshots:
             check_position("last_seq", last_seq)
 
         async def job(sql: Sql) -> None:
-            rows = await sql(READ_BOUNDS, (stream_id,))
-            if rows and last_seq is not None:
-                check_dispensable(stream_id, projector, last_seq, bounds_of(stream_id, rows), await _list(sql, stream_id))
+            if last_seq is not None:
+                bounds = await read_bounds(sql, stream_id)
+                check_dispensable(stream_id, projector, last_seq, bounds, await list_snapshots(sql, stream_id))
             await sql(_DROP, (stream_id, projector, last_seq))
 
         await self._database.transact(job)
 
 
-async def _newest(sql: Callable[..., Awaitable[list[Row]]], stream_id: str, projector: str) -> Snapshot | None:
+async def load_snapshot(sql: Sql, stream_id: str, projector: str) -> Snapshot | None:
+    """See `SnapshotStore.load`; one envelope at a time is held in memory."""
     below = 2**63 - 1
     while rows := await sql(_NEXT_OLDER, (stream_id, projector, below)):
         [(last_seq, envelope)] = rows
@@ -89,7 +88,8 @@ async def _newest(sql: Callable[..., Awaitable[list[Row]]], stream_id: str, proj
     return None
 
 
-async def _list(sql: Callable[..., Awaitable[list[Row]]], stream_id: str) -> list[SnapshotInfo]:
+async def list_snapshots(sql: Sql, stream_id: str) -> list[SnapshotInfo]:
+    """See `SnapshotStore.list`. Raises `SnapshotUnreadable` where the index is damaged."""
     infos: list[SnapshotInfo] = []
     place: tuple[str, int] = ("", 0)
     while rows := await sql(_ALL, (stream_id, *place)):

@@ -15,6 +15,7 @@ from stream.sqlite.chunks import split
 from stream.sqlite.pages import read_page
 
 if TYPE_CHECKING:
+    from stream.database import Row, Sql
     from stream.sqlite.database import Database
 
 _STORE: Final = """
@@ -95,16 +96,20 @@ class StreamStatistics(msgspec.Struct, frozen=True):
 
 async def store_statistics(database: Database, *, exact: bool = False) -> StoreStatistics:
     """Counts by streams, producers and snapshots, sizes by pages; `exact` looks at every row for its payload too."""
-    [(incarnation, streams, events, numbered, producers, *snapshots)] = await database.read(_STORE)
-    [(page_bytes, pages, free_pages)] = await database.read(_PAGES)
-    [(unswept_rows,)] = await database.read(_UNSWEPT)
-    rows, payload_bytes = (await database.read(_ROWS))[0] if exact else (None, None)
-    times = await _times(database)
+
+    async def job(sql: Sql) -> tuple[list[list[Row]], Row, list[int]]:
+        counts = [await sql(text) for text in (_STORE, _PAGES, _UNSWEPT, _VERSIONS)]
+        return counts, (await sql(_ROWS))[0] if exact else (None, None), await _times(sql)
+
+    counts, (rows, payload_bytes), times = await database.look(job)
+    [(incarnation, streams, events, numbered, producers, *snapshots)] = counts[0]
+    [(page_bytes, pages, free_pages)] = counts[1]
+    [(unswept_rows,)] = counts[2]
     file_bytes, wal_bytes = file_sizes(database.path)
     return StoreStatistics(
         incarnation=incarnation,
         sqlite=sqlite3.sqlite_version,
-        versions={row[0]: row[1] for row in await database.read(_VERSIONS)},
+        versions={row[0]: row[1] for row in counts[3]},
         file_bytes=file_bytes,
         wal_bytes=wal_bytes,
         page_bytes=page_bytes,
@@ -127,15 +132,7 @@ async def store_statistics(database: Database, *, exact: bool = False) -> StoreS
 async def stream_statistics(database: Database, stream_id: str) -> StreamStatistics | None:
     """Counts by the rows of one stream; None for one that never had an event."""
     check_id("stream id", stream_id)
-    rows = await database.read(_STREAM, (stream_id,))
-    if not rows:
-        return None
-    floor, head = rows[0][:2]
-    times = [await _at(database, stream_id, after) for after in (floor, head - 1)]
-    of_tables = [(await database.read(_OF_STREAM.format(table=name), (stream_id, floor)))[0] for name in ("chunks", "appends")]
-    held = [sum(numbers) for numbers in zip(*of_tables, strict=True)]  # rows, their bytes, unswept ones
-    fields: tuple[Any, ...] = (stream_id, *rows[0][:4], *held, *rows[0][4:], *times)
-    return StreamStatistics(*fields)
+    return await database.look(lambda sql: _count_stream(sql, stream_id))
 
 
 def file_sizes(path: str) -> tuple[int, int]:
@@ -148,18 +145,30 @@ def _size_bytes(path: str) -> int:
     return file.stat().st_size if file.exists() else 0
 
 
-async def _times(database: Database) -> list[int]:
+async def _count_stream(sql: Sql, stream_id: str) -> StreamStatistics | None:
+    rows = await sql(_STREAM, (stream_id,))
+    if not rows:
+        return None
+    floor, head = rows[0][:2]
+    times = [await _at(sql, stream_id, after) for after in (floor, head - 1)]
+    of_tables = [(await sql(_OF_STREAM.format(table=name), (stream_id, floor)))[0] for name in ("chunks", "appends")]
+    held = [sum(numbers) for numbers in zip(*of_tables, strict=True)]  # rows, their bytes, unswept ones
+    fields: tuple[Any, ...] = (stream_id, *rows[0][:4], *held, *rows[0][4:], *times)
+    return StreamStatistics(*fields)
+
+
+async def _times(sql: Sql) -> list[int]:
     """The times of the first and the last row of each table: what lies between is not looked at."""
-    times = [at for at in (await database.read(_TIMES_OF_APPENDS))[0] if at is not None]
-    for row in await database.read(_EDGE_CHUNKS):
+    times = [at for at in (await sql(_TIMES_OF_APPENDS))[0] if at is not None]
+    for row in await sql(_EDGE_CHUNKS):
         with suppress(CorruptEvent):  # verify tells
             events = split(*row)
             times += [events[0].at, events[-1].at]
     return times
 
 
-async def _at(database: Database, stream_id: str, after: int) -> int | None:
-    with suppress(CorruptEvent, Truncated):  # verify tells of damage; a floor may have risen meanwhile
-        events = await read_page(database, stream_id, after, 1)
+async def _at(sql: Sql, stream_id: str, after: int) -> int | None:
+    with suppress(CorruptEvent, Truncated):  # verify tells of damage; the stream may end at its floor
+        events = await read_page(sql, stream_id, after, 1)
         return events[0].at if events else None
     return None

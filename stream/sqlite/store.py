@@ -13,9 +13,9 @@ from stream.limits import check_id, check_position
 from stream.records import AppendResult, Bounds, Event, NewEvent, Producer, StreamInfo
 from stream.sqlite.adoption import adopt
 from stream.sqlite.appender import Appender
-from stream.sqlite.bounds import READ_BOUNDS, READ_WATERMARK, bounds_of, check_bounds, watermark_of
-from stream.sqlite.migrations import read_scripts
+from stream.sqlite.bounds import bounds_of, check_bounds, read_bounds, read_watermark
 from stream.sqlite.pages import read_page
+from stream.sqlite.scripts import read_scripts
 from stream.sqlite.snapshots import SqliteSnapshots
 from stream.sqlite.sweeping import Sweeper
 from stream.tasks import finish_anyway
@@ -24,7 +24,8 @@ from stream.wakeups import Wakeups, await_signal
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from stream.sqlite.database import Database, Sql
+    from stream.database import Sql
+    from stream.sqlite.database import Database
 
 _PAGE_ROWS: Final = 256
 _RAISE_FLOOR: Final = """
@@ -52,9 +53,10 @@ class SqliteStore:
     async def attach(cls, database: Database, *, clock_ms: Callable[[], int] = now_ms) -> SqliteStore:
         """Brings the log's tables to their newest form. The store closes the database when it is closed."""
         await database.install("stream", read_scripts("stream.sqlite"))
+        minted = secrets.token_hex(16)
 
         async def identify(sql: Sql) -> str:
-            await sql("INSERT INTO store SELECT ? WHERE NOT EXISTS (SELECT 1 FROM store)", (secrets.token_hex(16),))
+            await sql("INSERT INTO store SELECT ? WHERE NOT EXISTS (SELECT 1 FROM store)", (minted,))
             return str((await sql("SELECT incarnation FROM store"))[0][0])
 
         store = cls(database, await database.transact(identify), clock_ms)
@@ -101,19 +103,18 @@ class SqliteStore:
         check_id("stream id", stream_id)
         check_position("after", after)
         check_position("limit", limit)
-        return await read_page(self.database, stream_id, after, limit)
+        return await self.database.look(lambda sql: read_page(sql, stream_id, after, limit))
 
     async def bounds(self, stream_id: str) -> Bounds:
         """See `EventStore.bounds`."""
         check_id("stream id", stream_id)
-        return bounds_of(stream_id, await self.database.read(READ_BOUNDS, (stream_id,)))
+        return await read_bounds(self.database.read, stream_id)
 
     async def producer(self, stream_id: str, producer_id: str) -> Producer | None:
         """See `EventStore.producer`."""
         check_id("stream id", stream_id)
         check_id("producer id", producer_id)
-        rows = await self.database.read(READ_WATERMARK, (stream_id, producer_id))
-        watermark = watermark_of(stream_id, producer_id, rows)
+        watermark = await read_watermark(self.database.read, stream_id, producer_id)
         return None if watermark is None else Producer(producer_id, watermark.epoch, watermark.seq)
 
     async def wait(self, stream_id: str, *, after: int) -> None:
@@ -127,12 +128,15 @@ class SqliteStore:
         """See `EventStore.truncate`. The rows are swept behind the caller's back; every reader looks at the floor."""
         check_id("stream id", stream_id)
         check_position("through", through)
-        rows = await self.database.write(lambda sql: sql(_RAISE_FLOOR, (stream_id, through)))
-        if rows:
+
+        async def job(sql: Sql) -> tuple[bool, Bounds]:
+            rows = await sql(_RAISE_FLOOR, (stream_id, through))
+            return bool(rows), bounds_of(stream_id, rows) if rows else await read_bounds(sql, stream_id)
+
+        is_raised, bounds = await self.database.write(job)
+        if is_raised:
             self._sweeper.sweep(stream_id)
-            return bounds_of(stream_id, rows)
-        bounds = await self.bounds(stream_id)
-        if through > bounds.head:
+        elif through > bounds.head:
             raise ValueError(f"stream {stream_id!r} ends at {bounds.head}, it can't be truncated through {through}")
         return bounds
 

@@ -1,4 +1,4 @@
-"""Sweeps rows that lie below the floor, in small slices between the appends, best effort (DESIGN, law 6).
+"""Sweeps rows that lie below the floor, in small slices between the appends, best effort.
 
 Nothing depends on how far this has come: every reader looks at the floor. What a crash leaves is swept after the
 next opening.
@@ -16,7 +16,8 @@ import structlog
 from stream.errors import StoreClosed, StreamError
 
 if TYPE_CHECKING:
-    from stream.sqlite.database import Database, Sql
+    from stream.database import Sql
+    from stream.sqlite.database import Database
 
 _LOG: Final = structlog.get_logger("tailfold.stream")
 _FIRST_SLICE_ROWS: Final = 32

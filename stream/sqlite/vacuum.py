@@ -7,13 +7,17 @@ import random
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from stream.errors import StoreBusy
+from stream.errors import StoreBusy, StoreFull, StoreUnusable
 from stream.sqlite.statistics import file_sizes
 
 if TYPE_CHECKING:
+    from stream.database import Row
+    from stream.sqlite.database import Database
     from stream.sqlite.store import SqliteStore
 
 _BUSY_LIMIT_S: Final = 30.0
+_CHECKPOINT_S: Final = 2.0
+_POLL_S: Final = 0.05
 
 
 class Vacuumed(NamedTuple):
@@ -40,3 +44,28 @@ async def vacuum(store: SqliteStore) -> Vacuumed:
             raise StoreBusy(f"{path}: another process reads the file, it becomes smaller when that ends: try again then")
         await asyncio.sleep(random.uniform(0.01, 0.05))  # noqa: S311 - jitter, no secret
     return Vacuumed(before_bytes, sum(file_sizes(path)))
+
+
+async def clean_file(database: Database) -> str | None:
+    """Writes the file anew without what was deleted and empties its write-ahead log; why not, if something is in the way."""
+    try:
+        await database.write(lambda sql: sql("VACUUM"))
+    except (StoreBusy, StoreFull, StoreUnusable) as error:  # it is gone, if not proven so
+        return f"the file could not be written anew, run `tailfold vacuum` later: {error}"
+    if not await _empty_wal(database):
+        return f"another process still reads old pages of {database.path}: end it, then run `tailfold vacuum`"
+    return None
+
+
+async def _empty_wal(database: Database) -> bool:
+    deadline = time.monotonic() + _CHECKPOINT_S
+    while True:
+        try:
+            rows: list[Row] = await database.write(lambda sql: sql("PRAGMA wal_checkpoint(TRUNCATE)"))
+        except StoreBusy:
+            rows = [(1,)]
+        if not rows[0][0]:
+            return True
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(_POLL_S)

@@ -17,6 +17,7 @@ from stream.testing.checking import Failure, check
 from stream.testing.contract import CASES
 from stream.testing.faults import InjectedFault, backwards_clock, cancel_after, disturb, lost_wakeups
 from stream.testing.machine import state_machine
+from stream.testing.twice import jobs_run_twice
 
 __all__ = [
     "CASES",
@@ -33,6 +34,7 @@ __all__ = [
     "check",
     "disturb",
     "flip",
+    "jobs_run_twice",
     "lost_wakeups",
     "state_machine",
 ]

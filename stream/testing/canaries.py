@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Canary(NamedTuple):
-    """`law` is the law of DESIGN §3 that it breaks, `caught_by` the claim of that law that must not hold for it."""
+    """`law` is the number of the law in `LAWS` that it breaks, `caught_by` the claim of that law that must not hold for it."""
 
     name: str
     law: int

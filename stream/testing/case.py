@@ -6,7 +6,7 @@ import inspect
 import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from stream.store import EventStore
@@ -17,7 +17,7 @@ Begin = Callable[["Backend"], Awaitable["EventStore"]]
 
 
 class Case(NamedTuple):
-    """`laws` are those of DESIGN §3; `needs` the flags without which a backend can't be asked."""
+    """`laws` are the numbers of those it belongs to, see `LAWS`; `needs` the flags without which a backend can't be asked."""
 
     name: str
     laws: tuple[int, ...]
@@ -36,6 +36,21 @@ class Case(NamedTuple):
             arguments["backend"] = backend
         await self.claim(**arguments)
 
+
+LAWS: Final[Mapping[int, str]] = {
+    1: "what was acknowledged is there; a cancelled call is whole or absent",
+    2: "numbers start at 1, have no gaps and are never used again",
+    3: "a retry is safe: it is answered, not stored again, and a writer that was replaced is fenced",
+    5: "order is by number, never by time, and a snapshot never goes backwards",
+    6: "the floor only rises, and nothing depends on how far what lies below it is swept",
+    7: "the last base of a truncated stream is never lost",
+    8: "a reader that can't go on is told so, it never jumps",
+    9: "a follower sees each number once, in order",
+    11: "a producer has one order of its own, and one epoch",
+    13: "memory does not depend on the length of a stream",
+    14: "a payload is kept exactly, or refused by name",
+}
+"""What the cases speak of, by number."""
 
 CASES: list[Case] = []
 """All cases of the contract, once `stream.testing.contract` is imported."""

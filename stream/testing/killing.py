@@ -1,4 +1,4 @@
-"""Kills a process that uses a store, at any moment, and checks that what it was told is still true (law 1).
+"""Kills a process that uses a store, at any moment, and checks that what it was told is still true.
 
 `kill_while` runs one of the jobs below on a store, in a process of its own, and ends it with SIGKILL; it returns what
 the store had acknowledged by then. A `Record` keeps that over any number of lives of the store and says what is not

@@ -10,11 +10,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Callable, Coroutine
 
     from stream.sqlite import Database
@@ -59,30 +61,29 @@ def die_everywhere(folder: str, files: str, live: Callable[[str, int], Coroutine
 
 
 class Deadly:
-    """Counts the writes to databases, and kills this process right after one of them, before anybody hears of it.
+    """Counts the writes to databases at their door for statements, and kills this process at one of them.
 
-    Moment "while" kills it as soon as SQLite has begun with the write.
+    Moment "before": when it is about to begin; "while": as soon as SQLite may have begun with it; "after": when it is
+    done, before anybody hears of it.
     """
 
     def __init__(self, at: int, moment: str) -> None:
         self._left, self._moment = at, moment
 
     def watch(self, database: Database) -> None:
-        plain = database._sql
+        plain = database._execute
 
-        async def counted(text: str, parameters: Any = ()) -> list[Any]:
+        def counted(connection: sqlite3.Connection, text: str, parameters: Any = ()) -> list[Any]:
             if not WRITES.search(text):
-                return await plain(text, parameters)
-            if self._left == 0:
+                return plain(connection, text, parameters)
+            if self._left == 0 or (self._left == 1 and self._moment == "before"):
                 os.kill(os.getpid(), signal.SIGKILL)
             self._left -= 1
-            writing = asyncio.ensure_future(plain(text, parameters))
             if self._left == 0 and self._moment == "while":
-                await asyncio.sleep(0)
-                os.kill(os.getpid(), signal.SIGKILL)
-            rows = await writing
+                threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGKILL)).start()
+            rows = plain(connection, text, parameters)
             if self._left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
             return rows
 
-        database._sql = counted  # type: ignore[method-assign]
+        database._execute = counted  # type: ignore[method-assign]

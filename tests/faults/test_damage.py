@@ -21,7 +21,7 @@ import pytest
 from stream import NewEvent, Producer, Snapshot, StreamError, open_store
 from stream.sqlite.integrity import check_file
 from stream.sqlite.log_integrity import check_snapshots, check_streams
-from stream.sqlite.migrations import read_scripts
+from stream.sqlite.scripts import read_scripts
 from tests.faults.sizes import size
 
 if TYPE_CHECKING:

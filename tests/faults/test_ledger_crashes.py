@@ -1,7 +1,7 @@
 """SIGKILL between any two writes of what a ledger does: it is whole, or absent, or done again and then whole.
 
-For each write of an operation there is a process that dies right after it, on files of its own or on those that the one
-before it has left.
+For each write of an operation there is a process that dies when it is about to begin, and one that dies right after it,
+on files of its own or on those that the one before it has left.
 """
 
 from __future__ import annotations
@@ -284,8 +284,8 @@ async def check(folder: Path, scene: Scene, place: str, before: Before, other: l
         (operation, place, moment)
         for operation, scene in SCENES.items()
         for place in ("one file", "two files")
-        for moment in ("after", "while")
-        if FULL or (place in scene.smoke and moment == "after")
+        for moment in ("before", "after", "while")
+        if FULL or (place in scene.smoke and moment != "while")
     ],
 )
 async def test_a_kill_between_any_two_writes_leaves_what_was_acknowledged_and_nothing_half(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from projector import State, open_runs, transcript
+from projector.effects import MessageAmended, UsageAdded
+from projector.folds import project
 from projector.message import present
 from stream import Event
 
@@ -29,12 +31,22 @@ def run_fold_open(given: dict[str, Any]) -> dict[str, Any]:
     return {
         "open": [[run.run_id, run.seq] for run in state.open.values()],
         "messages": _messages(state),
-        "amendments": list(state.amendments),
+        "amendments": _handed_on(given),
         "anomalies": [anomaly.seq for anomaly in state.anomalies],
     }
 
 
 OPS: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {"fold": run_fold, "fold_open": run_fold_open}
+
+
+def _handed_on(given: dict[str, Any]) -> list[int]:
+    """The seqs of the amendments that the fold of the open runs hands on."""
+    state, seqs = open_runs.initial, []
+    for entry in given["events"]:
+        state, effect = project(state, _event(entry))
+        if isinstance(effect, MessageAmended | UsageAdded):
+            seqs.append(effect.seq)
+    return seqs
 
 
 def _fold(projector: Projector[State], given: dict[str, Any]) -> State:

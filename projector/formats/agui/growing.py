@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from projector.formats.agui.parts import PROVIDER
-from projector.formats.agui.reader import SHELL, signed, without_hint
+from projector.formats.agui.parts import PROVIDER, SHELL
+from projector.formats.agui.reader import signed, without_hint
 from projector.formats.shared.response import OpenBlock, ResponseDraft
 from projector.json_text import JsonText, dump, is_json, join_fields, split
 from projector.message import Block

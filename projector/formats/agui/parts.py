@@ -1,6 +1,6 @@
 """Content of AG-UI messages as blocks and parts, and back: text, media by bytes, address or file.
 
-Source: the AG-UI 1.0 schema (`facts/formats.md` §1 of the design).
+Source: the AG-UI 1.0 schema.
 """
 
 from __future__ import annotations
@@ -16,6 +16,11 @@ from projector.json_text import JsonText, decode, dump, join_fields, plain, spli
 from projector.message import Block
 
 PROVIDER: Final = "ag-ui"
+SHELL: Final = "ag-ui"
+"""Metadata of a message that came from AG-UI: of each of its messages there the id, and what our fields do not say."""
+ACTIVITY: Final = "activity"
+ANSWER: Final = ("assistant", "reasoning")
+NO_ARGUMENTS: Final = "{}"
 _MEDIA: Final = ("image", "audio", "video", "document")
 _SOURCES: Final = {"data": "data", "url": "url", "file": "file_id"}
 _ANY_TYPE: Final = "application/octet-stream"

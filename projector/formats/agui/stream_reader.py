@@ -14,8 +14,8 @@ from projector import events as ev
 from projector.formats.agui.fields import Beginning, beginning_of, interrupt_of, maybe_ref, need_ref, notes_of
 from projector.formats.agui.known import Known
 from projector.formats.agui.open import Opened
-from projector.formats.agui.parts import PROVIDER, any_parts
-from projector.formats.agui.reader import SHELL, drafts_of, hint_of, without_hint
+from projector.formats.agui.parts import PROVIDER, SHELL, any_parts
+from projector.formats.agui.reader import drafts_of, hint_of, without_hint
 from projector.formats.agui.stream_writer import write_stream
 from projector.formats.format import FormatError, StreamEnd
 from projector.formats.shared.fields import Fields

@@ -1,101 +1,259 @@
-"""Messages as the events of AG-UI, in an order that its client accepts: each run begins and ends, all is closed.
+"""The events of AG-UI for what happens in a conversation, one by one as it comes, in an order that its client accepts.
 
-What events can't carry (media of a user, errors of tools, activities, what AG-UI itself added to a message) stands in
-a MESSAGES_SNAPSHOT at the end. Order rules: `facts/clients.md` §3 of the design.
+Each run begins and ends, and all is closed in between. Messages that are known whole are written as if they had come
+event by event; what events can't carry (media of a user, errors of tools, activities, what AG-UI itself added to a
+message) stands in a MESSAGES_SNAPSHOT at the end. The client asks: RUN_STARTED first, RUN_FINISHED or RUN_ERROR last,
+no START of an id that is open, CONTENT, ARGS and END only between, and nothing open when a run has finished.
 """
 
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from projector.formats.agui.reader import write_runs
-from projector.formats.outgoing.display import HINT
+from projector import events as ev
+from projector.formats.agui.outgoing_message import OutgoingMessage, Wire
+from projector.formats.agui.parts import PROVIDER
+from projector.formats.agui.stream_events import interrupt, is_more_than_events, message_bodies, usage_of, whole, withdrawn
+from projector.formats.agui.writer import Writer, write, write_runs
+from projector.formats.shared.live import Custom, bodies_so_far, body_of, end_of, one_result
+from projector.json_text import plain, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from projector.formats.format import StreamEnd
     from projector.message import Message
+    from projector.run_draft import RunDraft
+    from stream import Event, NewEvent
 
-_IN_EVENTS = {"id", "role", "name", "content", "toolCalls", "toolCallId", "encryptedValue", "metadata"}
+_AS_THEY_CAME: Final = ("STATE_SNAPSHOT", "STATE_DELTA", "ACTIVITY_SNAPSHOT", "ACTIVITY_DELTA", "RAW", "CUSTOM")
+"""What AG-UI said beside messages and may be said again at any place of a run."""
 
 
-def write_stream(messages: Sequence[Message], *, thread_id: str | None = None) -> list[dict[str, Any]]:
+def write_stream(messages: Sequence[Message], *, thread_id: str | None = None) -> Wire:
     """The events that give a client these messages, run by run; the last run may have calls that wait.
 
     Ids are derived as `agui.write` does it, the thread's is that of the first run unless it is given.
     """
     written = write_runs(messages).payload
-    thread = thread_id or (written[0][0] if written else "empty")
-    events: list[dict[str, Any]] = []
+    writer = AguiStreamWriter(thread_id=thread_id or (written[0][0] if written else "empty"))
+    events: Wire = []
     for run_id, pieces in groupby(written, key=lambda item: item[0]):
-        events.append({"type": "RUN_STARTED", "threadId": thread, "runId": run_id})
-        events += [event for _, piece in pieces for event in _events(piece)]
-        events.append({"type": "RUN_FINISHED", "threadId": thread, "runId": run_id})
-    if any(_is_more_than_events(piece) for _, piece in written):
+        events += writer.feed(ev.RunStarted(run_id, None, "submit", run_id))
+        for _, piece in pieces:
+            writer.expect(piece["id"], [piece])
+            events += [event for body in message_bodies(run_id, piece) for event in writer.feed(body)]
+        events += writer.feed(ev.RunFinished(run_id, "completed"))
+    if any(is_more_than_events(piece) for _, piece in written):
         events.insert(-1, {"type": "MESSAGES_SNAPSHOT", "messages": [piece for _, piece in written]})
     return events
 
 
-def _events(piece: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """One message. Whose work it is (`subagentRunId`) is left to the snapshot, for no event has begun a subagent."""
-    ref, metadata = piece["id"], {"metadata": piece["metadata"]} if piece.get("metadata") else {}
-    match piece["role"]:
-        case "reasoning":
-            yield {"type": "REASONING_START", "messageId": ref}
-            yield {"type": "REASONING_MESSAGE_START", "messageId": ref, "role": "reasoning"} | metadata
-            if piece["content"]:
-                yield {"type": "REASONING_MESSAGE_CONTENT", "messageId": ref, "delta": piece["content"]}
-            yield {"type": "REASONING_MESSAGE_END", "messageId": ref}
-            yield from _encrypted("message", ref, piece)
-            yield {"type": "REASONING_END", "messageId": ref}
-        case "tool":
-            hint = metadata.get("metadata", {}).get(HINT) or ({"status": "error"} if "error" in piece else {})
-            metadata = {"metadata": metadata.get("metadata", {}) | {HINT: hint}} if hint else metadata
-            named = {"messageId": ref, "toolCallId": piece["toolCallId"], "role": "tool"}
-            yield {"type": "TOOL_CALL_RESULT"} | named | {"content": piece["content"]} | metadata
-        case "activity":
-            known = {name: piece[name] for name in ("activityType", "content") if name in piece}
-            yield {"type": "ACTIVITY_SNAPSHOT", "messageId": ref} | known
-        case _:
-            yield from _said(piece, metadata)
-            for call in piece.get("toolCalls", ()):
-                yield from _call(call, ref, metadata)
+class AguiStreamWriter:
+    """Turns events of a conversation into AG-UI events, each as soon as it comes; no input or output, no clock.
+
+    Runs that are open at once are one run of AG-UI, which has no place for two: it bears the name of the first and
+    ends with the last. With `run_id` only that run goes out. Ids are those that `agui.write` derives; every message
+    of the assistant names ours in its metadata, so that its parts are read as one. A step is a STEP, a pause ends the
+    run with its interrupts, usage stands with the end. Approvals, citations, media and later annotations have no event.
+    What a reset or a redaction takes back has gone out: CUSTOM `tailfold.withdrawn` names the messages, and a client
+    gets them anew. What can't be applied (an event of a message that nobody began) is left out; `feed` never raises.
+    Memory holds what is open.
+    """
+
+    def __init__(self, *, thread_id: str | None = None, run_id: str | None = None) -> None:
+        self._thread, self._only = thread_id, run_id
+        self._runs: dict[str, dict[str, Any]] = {}
+        """Open runs, the usage of each by request; the first one's name is that of the run of AG-UI."""
+        self._name: str | None = None
+        self._error: StreamEnd | None = None
+        self._steps: dict[tuple[str, int], tuple[str, list[str]]] = {}
+        """Open steps: the name of each, and the messages that began in it."""
+        self._calls: set[str] = set()
+        """The ids of calls that are open."""
+        self._messages: dict[str, OutgoingMessage] = {}
+        self._expected: dict[str, list[dict[str, Any]]] = {}
+
+    def feed(self, event: ev.Body | Event | NewEvent) -> Wire:
+        """The AG-UI events that one event of the log becomes, maybe none. A type that nobody knows is none."""
+        body = body_of(event)
+        handle = _HANDLERS.get(type(body))
+        return [] if handle is None else handle(self, body)
+
+    def expect(self, message_id: str, pieces: Sequence[dict[str, Any]]) -> None:
+        """What `agui.write` gives for a message whose events are still to come, as whoever plays it again knows it.
+
+        Then ids, metadata and encrypted values that only its end would say go out with its beginning.
+        """
+        self._expected[message_id] = list(pieces)
+
+    def resume(self, runs: Iterable[RunDraft], shown: Sequence[Message] = ()) -> Wire:
+        """The events that bring a client to where these open runs stand, for following from there; `shown`: all it shows.
+
+        RUN_STARTED, what there is as a MESSAGES_SNAPSHOT, and what is open is opened again under its ids.
+        """
+        events: Wire = []
+        for run in runs:
+            for body in bodies_so_far(run):
+                began = self.feed(body)
+                events += [event for event in began if event["type"] == "RUN_STARTED"]
+        if events and shown:
+            events.append({"type": "MESSAGES_SNAPSHOT", "messages": write(shown).payload})
+        return events + [event for message in self._messages.values() for event in message.reopen()]
+
+    def start_run(self, body: ev.RunStarted) -> Wire:
+        """A run begins, unless one is open already."""
+        return self._ensure(body.run_id)
+
+    def _ensure(self, run_id: str) -> Wire:
+        """The run is on the wire; one whose beginning was not seen begins with what is seen of it."""
+        if run_id in self._runs or (self._only is not None and run_id != self._only):
+            return []
+        self._runs[run_id] = {}
+        if self._name is not None:
+            return []
+        self._name, self._thread = run_id, self._thread or run_id
+        return [{"type": "RUN_STARTED", "threadId": self._thread, "runId": run_id}]
+
+    def start_message(self, body: ev.MessageStarted) -> Wire:
+        """A message begins; its events begin with its first block."""
+        events = self._ensure(body.run_id)
+        if body.run_id in self._runs and body.message_id not in self._messages:
+            self._messages[body.message_id] = OutgoingMessage(body, self._expected.pop(body.message_id, None), self._calls)
+            for (run_id, _), (_, began) in self._steps.items():
+                if run_id == body.run_id:
+                    began.append(body.message_id)
+        return events
+
+    def start_block(self, body: ev.BlockStarted) -> Wire:
+        """A block begins."""
+        message = self._messages.get(body.message_id)
+        return [] if message is None else message.start(body)
+
+    def grow_block(self, body: ev.BlockDelta) -> Wire:
+        """A delta goes out as a delta."""
+        message = self._messages.get(body.message_id)
+        return [] if message is None else message.grow(body)
+
+    def seal_block(self, body: ev.BlockSealed) -> Wire:
+        """A block is whole."""
+        message = self._messages.get(body.message_id)
+        return [] if message is None else message.seal(body)
+
+    def finish_message(self, body: ev.MessageFinished) -> Wire:
+        """A message is whole, or as whole as it gets."""
+        message = self._messages.pop(body.message_id, None)
+        return [] if message is None else message.finish()
+
+    def answer(self, body: ev.ToolResult) -> Wire:
+        """A tool's result; its call is over."""
+        events = self._ensure(body.run_id)
+        if body.run_id not in self._runs:
+            return events
+        for message in self._messages.values():
+            events += message.end_call(body.tool_call_id)
+        expected = self._expected.pop(body.message_id, None)
+        written = Writer().pieces(one_result(body)) if expected is None else []
+        return events + [event for piece in expected or written for event in whole(piece)]
+
+    def take_step(self, body: ev.RunStep) -> Wire:
+        """A step begins, ends or is taken back."""
+        events, at = self._ensure(body.run_id), (body.run_id, body.n)
+        name = f"step {body.n}" if body.run_id == self._name else f"step {body.n} of {body.run_id}"
+        if body.run_id not in self._runs or (body.phase == "started") == (at in self._steps):
+            return events
+        if body.phase == "started":
+            self._steps[at] = (name, [])
+            return [*events, {"type": "STEP_STARTED", "stepName": name}]
+        name, began = self._steps[at]
+        if body.phase == "finished":
+            del self._steps[at]
+            return [*events, {"type": "STEP_FINISHED", "stepName": name}]
+        open_ones = [message for message in self._messages.values() if message.run_id == body.run_id]
+        events += [event for message in open_ones for event in message.take_back()]
+        self._steps[at] = (name, [message.id for message in open_ones])
+        return events + withdrawn(list(dict.fromkeys([*began, *(message.id for message in open_ones)])))
+
+    def use(self, body: ev.RunUsage) -> Wire:
+        """Usage is told when the run ends."""
+        if body.run_id in self._runs:
+            self._runs[body.run_id][body.request_id] = usage_of(body)
+        return []
+
+    def redact(self, body: ev.MessageRedacted) -> Wire:
+        """What has gone out of the message counts no longer."""
+        if self._name is None:
+            return []
+        message = self._messages.get(body.message_id)
+        return [*([] if message is None else message.take_back()), *withdrawn([body.message_id])]
+
+    def pause(self, body: ev.RunPaused) -> Wire:
+        """The run of AG-UI is over, and another one begins with whatever comes next."""
+        if body.run_id not in self._runs or len(self._runs) > 1:
+            return []
+        asked = plain(text_of(body.interrupts) or "[]")
+        outcome = {"type": "interrupt", "interrupts": [interrupt(one) for one in asked if isinstance(one, dict)]}
+        return self._leave(self._runs.pop(body.run_id), outcome)
+
+    def finish_run(self, body: ev.RunFinished | ev.RunRecovered) -> Wire:
+        """A run has ended; the run of AG-UI ends with the last one."""
+        used, end = self._runs.pop(body.run_id, None), end_of(body)
+        if used is None:
+            return []
+        self._error = end if end.outcome == "failed" else self._error
+        if self._runs:
+            next(iter(self._runs.values())).update({f"{body.run_id} {name}": told for name, told in used.items()})
+            return self._close({body.run_id})
+        return self._leave(used, {"type": "cancelled"} if end.outcome == "cancelled" else None)
+
+    def _leave(self, used: dict[str, Any], outcome: dict[str, Any] | None) -> Wire:
+        """The run of AG-UI ends: all is closed; after an error what is open was never whole."""
+        usage = {"usage": list(used.values())} if used else {}
+        named: dict[str, Any] = {"threadId": self._thread, "runId": self._name}
+        error, self._error, self._name = self._error, None, None
+        if error is not None:
+            self._messages, self._steps = {}, {}
+            self._calls.clear()
+            return [{"type": "RUN_ERROR", "message": error.error or "the run has failed"} | usage]
+        events = self._close({message.run_id for message in self._messages.values()} | {run_id for run_id, _ in self._steps})
+        return [*events, {"type": "RUN_FINISHED"} | named | ({"outcome": outcome} if outcome else {}) | usage]
+
+    def _close(self, run_ids: set[str]) -> Wire:
+        """Whatever is open of these runs ends."""
+        of_runs = [message.id for message in self._messages.values() if message.run_id in run_ids]
+        events = [event for message_id in of_runs for event in self._messages.pop(message_id).finish()]
+        ended = [at for at in self._steps if at[0] in run_ids]
+        return events + [{"type": "STEP_FINISHED", "stepName": self._steps.pop(at)[0]} for at in ended]
+
+    def tell(self, body: Custom) -> Wire:
+        """What a program tells those who follow."""
+        return [] if self._name is None else [{"type": "CUSTOM", "name": body.name, "value": body.value}]
+
+    def repeat(self, body: ev.RawEvent) -> Wire:
+        """What nobody understood goes out as RAW, what AG-UI had said itself as it came; only within a run."""
+        if self._name is None:
+            return []
+        event = plain(text_of(body.event) or "null")
+        if body.provider == PROVIDER and isinstance(event, dict) and event.get("type") in _AS_THEY_CAME:
+            return [event]
+        return [{"type": "RAW", "event": event, "source": body.provider}]
 
 
-def _said(piece: dict[str, Any], metadata: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    content = piece.get("content")
-    if content is None and "encryptedValue" not in piece:
-        return
-    parts = content if isinstance(content, list) else [{"text": content or ""}]
-    text = "".join(part.get("text", "") for part in parts)
-    name = {"name": piece["name"]} if "name" in piece else {}
-    yield {"type": "TEXT_MESSAGE_START", "messageId": piece["id"], "role": piece["role"]} | name | metadata
-    if text:
-        yield {"type": "TEXT_MESSAGE_CONTENT", "messageId": piece["id"], "delta": text}
-    yield from _encrypted("message", piece["id"], piece)
-    yield {"type": "TEXT_MESSAGE_END", "messageId": piece["id"]}
-
-
-def _call(call: dict[str, Any], parent: str, metadata: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A call; what groups messages of ours stands with it too, for its message may say nothing."""
-    own, of_message = call.get("metadata", {}), metadata.get("metadata", {}).get(HINT)
-    own |= {HINT: own.get(HINT, {}) | of_message} if of_message else {}
-    named = {"toolCallId": call["id"], "toolCallName": call["function"]["name"], "parentMessageId": parent}
-    yield {"type": "TOOL_CALL_START"} | named | ({"metadata": own} if own else {})
-    yield {"type": "TOOL_CALL_ARGS", "toolCallId": call["id"], "delta": call["function"]["arguments"]}
-    yield from _encrypted("tool-call", call["id"], call)
-    yield {"type": "TOOL_CALL_END", "toolCallId": call["id"]}
-
-
-def _encrypted(subtype: str, ref: str, holder: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    if "encryptedValue" in holder:
-        signer = holder.get("metadata", {}).get(HINT, {}).get("signer")
-        hint = {"metadata": {HINT: {"signer": signer}}} if signer else {}
-        named = {"subtype": subtype, "entityId": ref, "encryptedValue": holder["encryptedValue"]}
-        yield {"type": "REASONING_ENCRYPTED_VALUE"} | named | hint
-
-
-def _is_more_than_events(piece: dict[str, Any]) -> bool:
-    has_media = piece["role"] != "tool" and isinstance(piece.get("content"), list)
-    return has_media or bool(piece.keys() - _IN_EVENTS)
+_HANDLERS: Final[dict[type, Callable[[AguiStreamWriter, Any], Wire]]] = {
+    ev.RunStarted: AguiStreamWriter.start_run,
+    ev.RunStep: AguiStreamWriter.take_step,
+    ev.RunPaused: AguiStreamWriter.pause,
+    ev.RunUsage: AguiStreamWriter.use,
+    ev.RunFinished: AguiStreamWriter.finish_run,
+    ev.RunRecovered: AguiStreamWriter.finish_run,
+    ev.MessageStarted: AguiStreamWriter.start_message,
+    ev.MessageFinished: AguiStreamWriter.finish_message,
+    ev.MessageRedacted: AguiStreamWriter.redact,
+    ev.BlockStarted: AguiStreamWriter.start_block,
+    ev.BlockDelta: AguiStreamWriter.grow_block,
+    ev.BlockSealed: AguiStreamWriter.seal_block,
+    ev.ToolResult: AguiStreamWriter.answer,
+    ev.RawEvent: AguiStreamWriter.repeat,
+    Custom: AguiStreamWriter.tell,
+}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from projector.formats.ai_sdk.parts import DYNAMIC, citation, with_metadata
-from projector.formats.ai_sdk.reader import SHELL
+from projector.formats.ai_sdk.parts import DYNAMIC, SHELL, citation, with_metadata
 from projector.formats.shared.response import OpenBlock, ResponseDraft
 from projector.json_text import InvalidJson, JsonText, decode, dump, is_json, join_fields
 from projector.message import Block

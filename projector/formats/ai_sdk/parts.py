@@ -2,7 +2,7 @@
 
 Provider metadata of the AI SDK is kept as it came; signatures in it are also ours, with their maker, so that they can
 go back to it. What other makers keep travels under our own name in that metadata. Source: the published types of the
-AI SDK 7 (`facts/formats.md` §2 of the design).
+AI SDK 7.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from projector.formats.outgoing.display import HINT
 from projector.formats.shared.blocks import kept_block, media_block, part_data
 from projector.formats.shared.fields import Fields, items_of
 from projector.formats.shared.history import text_block, text_parts
+from projector.formats.shared.makers import ANTHROPIC, BEDROCK, GOOGLE
 from projector.formats.shared.payloads import maker_of, media_of, opaque, part_block, payload_for, signer_of
 from projector.json_text import JsonText, decode, dump, join_fields, plain, split
 from projector.message import Block
@@ -25,16 +26,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PROVIDER: Final = "ai-sdk"
+SHELL: Final = "ai-sdk"
+"""Metadata of a message that came from the AI SDK: the id there, whether a step begins with it, and what else it had."""
+STEP: Final = "step-start"
 TOOL: Final = "tool-"
 DYNAMIC: Final = "dynamic-tool"
 DATA: Final = "data-"
 WHOLE: Final = ("source-url", "source-document", "file", "reasoning-file", "custom", "steering-message")
 """Parts that are chunks as they are."""
 _SIGNATURES: Final = {
-    "anthropic": ("anthropic", "signature"),
-    "bedrock": ("bedrock", "signature"),
-    "google": ("google", "thoughtSignature"),
-    "vertex": ("google", "thoughtSignature"),
+    "anthropic": (ANTHROPIC, "signature"),
+    "bedrock": (BEDROCK, "signature"),
+    "google": (GOOGLE, "thoughtSignature"),
+    "vertex": (GOOGLE, "thoughtSignature"),
 }
 """Where the SDK keeps whose signature; the first of a maker is where it is written."""
 _OF_CALLS: Final = {
@@ -89,7 +93,7 @@ def with_metadata(block: Block, rest: dict[str, JsonText], name: str) -> Block:
         block = replace(block, signature=ours.maybe_text("signature"), opaque=kept)
     elif rest.keys() == {name} and (data := _redacted(block, metadata)) is not None:
         payload = f'{{"type":"redacted_thinking","data":{data}}}'
-        block = replace(block, kind="redacted_reasoning", opaque=opaque("anthropic", payload))
+        block = replace(block, kind="redacted_reasoning", opaque=opaque(ANTHROPIC, payload))
     else:
         signature, signer = _signature(metadata)
         block = replace(block, signature=signature, opaque=opaque(PROVIDER, join_fields(rest), signer=signer))
@@ -103,8 +107,8 @@ def metadata_of(block: Block, name: str = "providerMetadata") -> dict[str, Any]:
     kept = payload_for(block, PROVIDER)
     known: dict[str, Any] = plain(kept) if kept is not None else {}
     signer = signer_of(block)
-    if block.kind == "redacted_reasoning" and maker_of(block) == "anthropic":
-        return {name: {"anthropic": {"redactedData": plain(payload_for(block, "anthropic") or "{}").get("data")}}}
+    if block.kind == "redacted_reasoning" and maker_of(block) == ANTHROPIC:
+        return {name: {"anthropic": {"redactedData": plain(payload_for(block, ANTHROPIC) or "{}").get("data")}}}
     if name in known or (block.opaque is None and block.signature is None):
         return known
     if signer in _SIGNATURES and block.opaque is None:

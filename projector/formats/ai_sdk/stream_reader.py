@@ -14,6 +14,7 @@ from projector.formats.ai_sdk.growing import Step, merge_metadata
 from projector.formats.ai_sdk.parts import (
     DATA,
     PROVIDER,
+    SHELL,
     WHOLE,
     ToolOutcome,
     denial_parts,
@@ -21,7 +22,6 @@ from projector.formats.ai_sdk.parts import (
     output_parts,
     server_block,
 )
-from projector.formats.ai_sdk.reader import SHELL
 from projector.formats.ai_sdk.stream_writer import write_stream
 from projector.formats.format import FormatError, StreamEnd
 from projector.formats.shared.fields import Fields

@@ -1,114 +1,185 @@
-"""Messages as the chunks of the AI SDK's UI message stream, one `start` to `finish` for each of the assistant's.
+"""The chunks of the AI SDK's UI message stream for what happens in a conversation, one by one as it comes.
 
-A stream has no other messages: what a user says stands in the client's own list. What chunks can't carry (the name of
-a file, parts that are no chunks) is in the UIMessage only.
+There is one `start` to `finish` for each answer of the assistant. A stream has no other messages: what a user says
+stands in the client's own list. What chunks can't carry (the name of a file, parts that are no chunks) is in the
+UIMessage only. Messages that are known whole are written as if they had come event by event.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from projector.formats.ai_sdk.parts import DATA, DYNAMIC, TOOL, WHOLE
-from projector.formats.ai_sdk.reader import STEP, write
+from projector import events as ev
+from projector.formats.ai_sdk.outgoing_message import OutgoingMessage
+from projector.formats.ai_sdk.parts import DATA, PROVIDER
+from projector.formats.ai_sdk.stream_chunks import Chunks, finish_chunk, message_bodies
+from projector.formats.ai_sdk.writer import write
+from projector.formats.outgoing.display import HINT
+from projector.formats.shared.live import Custom, bodies_so_far, body_of, end_of
+from projector.json_text import plain, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from projector.message import Message
+    from projector.run_draft import RunDraft
+    from stream import Event, NewEvent
 
-_OF_TOOLS: Final = ("title", "toolMetadata", "providerExecuted")
-_OF_APPROVALS: Final = {
-    "requestReason": "reason", "descriptor": "approvalDescriptor", "inputSchemaInput": "inputSchemaInput",
-    "isAutomatic": "isAutomatic", "signature": "signature",
-}  # fmt: skip
+_BEGINNINGS: Final = (ev.RunStarted, ev.RunStep, ev.MessageStarted)
 
 
-def write_stream(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def write_stream(messages: Sequence[Message]) -> Chunks:
     """The chunks that give a client what the assistant says in these messages. Ids are derived as `write` does it."""
-    return [chunk for message in write(messages).payload if message["role"] == "assistant" for chunk in _chunks(message)]
+    writer = AiSdkStreamWriter()
+    chunks: Chunks = []
+    for message in write(messages).payload:
+        if message["role"] == "assistant":
+            ref = message["id"]
+            writer.expect(ref, [message])
+            for body in (ev.RunStarted(ref, None, "submit", ref), *message_bodies(message), ev.RunFinished(ref, "completed")):
+                chunks += writer.feed(body)
+    return chunks
 
 
-def _chunks(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    metadata = {"messageMetadata": message["metadata"]} if "metadata" in message else {}
-    yield {"type": "start", "messageId": message["id"]} | metadata
-    outputs: list[dict[str, Any]] = []
-    in_step = False
-    for number, part in enumerate(message["parts"]):
-        if part["type"] == STEP:
-            yield from _end_step(outputs, in_step=in_step)
-            outputs, in_step = [], True
-            yield {"type": "start-step"}
-        else:
-            yield from _part(part, f"{part['type']}-{number}", outputs)
-    yield from _end_step(outputs, in_step=in_step)
-    yield {"type": "finish"}
+class AiSdkStreamWriter:
+    """Turns events of a conversation into chunks, each as soon as it comes; no input or output, no clock.
+
+    A run is one UIMessage under the run's id, each message of the assistant a step of it. A client can't tell two
+    answers apart that stream at once, so a run that begins while another one is open waits until that has ended, and
+    what has come of it goes out then. A run that nobody ends lets others wait for ever: with `run_id` only that run
+    goes out. A call whose input is no JSON goes out with its result. A reset takes back the newest step. Usage stands
+    with `finish`, what a program tells (`custom`) is data that no message keeps, and so is `data-tailfold-withdrawn`,
+    which names the messages of which a redaction took back what had gone out. What can't be applied is left out;
+    `feed` never raises. Memory holds what is open, and of runs that wait what has come.
+    """
+
+    def __init__(self, *, run_id: str | None = None) -> None:
+        self._only = run_id
+        self._run_id: str | None = None
+        self._message: OutgoingMessage | None = None
+        self._owners: dict[str, str] = {}
+        """The runs of messages that are open."""
+        self._usage: dict[str, ev.RunUsage] = {}
+        self._waiting: list[ev.Body] = []
+        self._expected: dict[str, dict[str, Any]] = {}
+
+    def feed(self, event: ev.Body | Event | NewEvent) -> Chunks:
+        """The chunks that one event of the log becomes, maybe none. A type that nobody knows is none."""
+        body = body_of(event)
+        handle = _HANDLERS.get(type(body))
+        if body is None or handle is None:
+            return []
+        run_id = self._run_of(body)
+        self._learn(body)
+        if run_id is None or run_id == self._run_id:
+            return handle(self, body)
+        if self._only is not None and run_id != self._only:
+            return []
+        if self._run_id is None:
+            if not isinstance(body, _BEGINNINGS):
+                return []
+            self._run_id = run_id
+            return handle(self, body)
+        if isinstance(body, ev.Body):
+            self._waiting.append(body)
+        return []
+
+    def expect(self, message_id: str, pieces: Sequence[dict[str, Any]]) -> None:
+        """The UIMessage that `ai_sdk.write` gives for a message whose events are still to come, as a list of one.
+
+        Then what only its end would say goes out with its beginning.
+        """
+        [self._expected[message_id]] = pieces
+
+    def resume(self, runs: Iterable[RunDraft]) -> Chunks:
+        """The chunks that bring a client to where these open runs stand, from their `start`, for following from there."""
+        return [chunk for run in runs for body in bodies_so_far(run) for chunk in self.feed(body)]
+
+    def begin(self, body: ev.RunStarted | ev.RunStep) -> Chunks:
+        """A run begins; its UIMessage begins with what the assistant says. A step is taken back."""
+        is_reset = isinstance(body, ev.RunStep) and body.phase == "reset"
+        return self._message.reset() if is_reset and self._message is not None else []
+
+    def start_message(self, body: ev.MessageStarted) -> Chunks:
+        """The UIMessage begins with the assistant's first message."""
+        expected = self._expected.pop(body.message_id, None)
+        if body.role != "assistant":
+            return []
+        begins = self._message is None
+        self._message = self._message or OutgoingMessage()
+        self._message.begin(body.message_id, body.run_id, expected)
+        metadata = {"messageMetadata": expected["metadata"]} if expected and "metadata" in expected else {}
+        return [{"type": "start", "messageId": expected["id"] if expected else body.run_id} | metadata] if begins else []
+
+    def change(self, body: Any) -> Chunks:
+        """Something happens in what the assistant says."""
+        return [] if self._message is None else self._message.take(body)
+
+    def use(self, body: ev.RunUsage) -> Chunks:
+        """Usage is told when the run ends."""
+        self._usage[body.request_id] = body
+        return []
+
+    def finish_run(self, body: ev.RunFinished | ev.RunRecovered) -> Chunks:
+        """The run has ended, and with it its UIMessage; the next one that waits begins."""
+        end, message, used = end_of(body), self._message, self._usage
+        self._message, self._run_id, self._usage = None, None, {}
+        chunks: Chunks = []
+        if end.outcome == "failed":
+            chunks.append({"type": "error", "errorText": end.error or "the run has failed"})
+        elif message is not None and end.outcome == "cancelled":
+            chunks.append({"type": "abort"} | ({"reason": end.finish_reason} if end.finish_reason else {}))
+        elif message is not None:
+            chunks += [*message.finish(), finish_chunk(end.outcome, end.finish_reason, used)]
+        waiting, self._waiting = self._waiting, []
+        return chunks + [chunk for waiter in waiting for chunk in self.feed(waiter)]
+
+    def redact(self, body: ev.MessageRedacted) -> Chunks:
+        """What has gone out of the message counts no longer."""
+        return self._tell(f"{HINT}-withdrawn", {"messageIds": [body.message_id]})
+
+    def tell(self, body: Custom) -> Chunks:
+        """What a program tells those who follow."""
+        return self._tell(body.name, body.value)
+
+    def repeat(self, body: ev.RawEvent) -> Chunks:
+        """Data of an AI SDK that no message keeps goes out as it came; no client takes what it does not know."""
+        chunk = plain(text_of(body.event) or "null") if body.provider == PROVIDER else None
+        if self._message is None or not isinstance(chunk, dict):
+            return []
+        return [chunk] if str(chunk.get("type")).startswith(DATA) and chunk.get("transient") is True else []
+
+    def _tell(self, name: str, value: Any) -> Chunks:
+        return [] if self._message is None else [{"type": f"{DATA}{name}", "data": value, "transient": True}]
+
+    def _learn(self, body: ev.Body | Custom) -> None:
+        """Whose a message is, as long as it is open; one that waits is learnt again when its turn comes."""
+        if isinstance(body, ev.MessageStarted):
+            self._owners.setdefault(body.message_id, body.run_id)
+        elif isinstance(body, ev.MessageFinished):
+            self._owners.pop(body.message_id, None)
+        elif isinstance(body, ev.RunFinished | ev.RunRecovered):
+            self._owners = {message_id: run_id for message_id, run_id in self._owners.items() if run_id != body.run_id}
+
+    def _run_of(self, body: ev.Body | Custom) -> str | None:
+        """The run of an event; None for what belongs to whatever is on the wire."""
+        run_id: str | None = getattr(body, "run_id", None)
+        message_id = getattr(body, "message_id", None)
+        return run_id if run_id is not None or message_id is None else self._owners.get(message_id)
 
 
-def _end_step(outputs: list[dict[str, Any]], *, in_step: bool) -> Iterator[dict[str, Any]]:
-    """The tools of a step run when the model has said all."""
-    yield from outputs
-    if in_step:
-        yield {"type": "finish-step"}
-
-
-def _part(part: dict[str, Any], ref: str, outputs: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    kind = part["type"]
-    if kind in ("text", "reasoning"):
-        ref = part.get("id", ref)
-        more = {name: part[name] for name in ("citations", "providerMetadata") if name in part}
-        yield {"type": f"{kind}-start", "id": ref}
-        if part["text"]:
-            yield {"type": f"{kind}-delta", "id": ref, "delta": part["text"]}
-        if part.get("state") != "streaming":
-            yield {"type": f"{kind}-end", "id": ref} | more
-    elif kind == DYNAMIC or kind.startswith(TOOL):
-        yield from _tool(part, outputs)
-    elif kind in WHOLE or kind.startswith(DATA):  # a client refuses the whole stream for a chunk it does not know
-        yield part
-
-
-def _tool(part: dict[str, Any], outputs: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    call, state = {"toolCallId": part["toolCallId"]}, part["state"]
-    name = part["toolName"] if part["type"] == DYNAMIC else part["type"].removeprefix(TOOL)
-    named = call | {"toolName": name} | {key: part[key] for key in _OF_TOOLS if key in part}
-    named |= {"dynamic": True} if part["type"] == DYNAMIC else {}
-    encoding = {"inputEncoding": part["inputEncoding"]} if "inputEncoding" in part else {}
-    metadata = {"providerMetadata": part["callProviderMetadata"]} if "callProviderMetadata" in part else {}
-    yield {"type": "tool-input-start"} | named | encoding
-    written = part.get("rawInput")
-    if isinstance(written, str) and written:
-        yield {"type": "tool-input-delta"} | call | {"inputTextDelta": written}
-    if state == "input-streaming":
-        return
-    if "input" not in part:
-        error = {"input": written, "errorText": part.get("errorText", "")}
-        yield {"type": "tool-input-error"} | named | error | metadata
-        return
-    yield {"type": "tool-input-available"} | named | {"input": part["input"]} | metadata
-    yield from _approval(call, part.get("approval"))
-    output = _output(call, part, state)
-    if output is None:
-        return
-    if part.get("providerExecuted"):
-        yield output | {"providerExecuted": True}
-    else:
-        outputs.append(output)
-
-
-def _approval(call: dict[str, Any], approval: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
-    if approval is None:
-        return
-    asked = {theirs: approval[name] for name, theirs in _OF_APPROVALS.items() if name in approval}
-    yield {"type": "tool-approval-request", "approvalId": approval["id"]} | call | asked
-    if "approved" in approval:
-        reason = {"reason": approval["reason"]} if "reason" in approval else {}
-        yield {"type": "tool-approval-response", "approvalId": approval["id"], "approved": approval["approved"]} | reason
-
-
-def _output(call: dict[str, Any], part: dict[str, Any], state: str) -> dict[str, Any] | None:
-    metadata = {"providerMetadata": part["resultProviderMetadata"]} if "resultProviderMetadata" in part else {}
-    if state == "output-available":
-        return {"type": "tool-output-available"} | call | ({"output": part["output"]} if "output" in part else {}) | metadata
-    if state == "output-error":
-        return {"type": "tool-output-error"} | call | {"errorText": part.get("errorText", "")} | metadata
-    return {"type": "tool-output-denied"} | call if state == "output-denied" else None
+_HANDLERS: Final[dict[type, Callable[[AiSdkStreamWriter, Any], Chunks]]] = {
+    ev.RunStarted: AiSdkStreamWriter.begin,
+    ev.RunStep: AiSdkStreamWriter.begin,
+    ev.RunUsage: AiSdkStreamWriter.use,
+    ev.RunFinished: AiSdkStreamWriter.finish_run,
+    ev.RunRecovered: AiSdkStreamWriter.finish_run,
+    ev.MessageStarted: AiSdkStreamWriter.start_message,
+    ev.MessageRedacted: AiSdkStreamWriter.redact,
+    **dict.fromkeys(
+        (ev.BlockStarted, ev.BlockDelta, ev.BlockAnnotated, ev.BlockSealed, ev.MessageFinished, ev.ToolResult, ev.ToolApproval),
+        AiSdkStreamWriter.change,
+    ),
+    ev.RawEvent: AiSdkStreamWriter.repeat,
+    Custom: AiSdkStreamWriter.tell,
+}

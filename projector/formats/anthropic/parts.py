@@ -1,4 +1,4 @@
-"""Blocks of Anthropic's Messages API, both ways. Field names as in `facts/formats.md` §5 of the design."""
+"""Blocks of Anthropic's Messages API, both ways."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from projector.formats.format import FormatError
 from projector.formats.shared.fields import Fields
+from projector.formats.shared.makers import ANTHROPIC
 from projector.formats.shared.payloads import media_of, opaque, part_block, payload_for
 from projector.json_text import JsonText, decode, dump, is_json, join_fields, plain, split
 from projector.message import Block
@@ -17,7 +18,10 @@ from projector.message import Block
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PROVIDER: Final = "anthropic"
+PROVIDER: Final = ANTHROPIC
+SHELL: Final = "anthropic"
+"""Metadata of a message: fields of Anthropic's message or tool_result that have no other place; `content: []` where it was a
+list although text would say the same; `role: system` of an instruction that stood among the messages."""
 _KINDS: Final = {
     "text": "text",
     "thinking": "reasoning",
@@ -236,3 +240,8 @@ def _write_media(block: Block, kept: dict[str, Any]) -> dict[str, Any] | None:
     if found is None:
         return None
     return {"type": kind, **kept, "source": found | (source if isinstance(source, dict) else {})}
+
+
+def is_plain(block: Block) -> bool:
+    """Whether a text says all that there is of a block."""
+    return block.kind == "text" and not block.opaque and not block.citations

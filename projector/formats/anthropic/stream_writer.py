@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from projector.formats.anthropic.parts import known_block, value_of, write_block
+from projector.formats.shared.makers import ANTHROPIC
 from projector.formats.shared.payloads import maker_of
 from projector.json_text import plain
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from projector.message import Block, Message
 
-_MAKERS: Final = (None, "anthropic")
+_MAKERS: Final = (None, ANTHROPIC)
 _TYPES: Final = {"text": "text", "reasoning": "thinking", "tool_call": "tool_use"}
 _CALLS: Final = ("tool_call", "server_tool_call")
 

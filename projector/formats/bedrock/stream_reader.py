@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from projector import events as ev
 from projector.formats.format import FormatError, StreamEnd
-from projector.formats.recordings.aws_frames import FrameReader
+from projector.formats.shared.aws_frames import FrameReader
 from projector.formats.shared.payloads import opaque
 from projector.formats.shared.response import OpenBlock, ResponseDraft
 from projector.formats.shared.stream import StreamReader, maybe_text, maybe_whole, need, need_object, need_text, need_whole

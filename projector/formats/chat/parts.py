@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from projector.formats.outgoing.unicode import mend_json
-from projector.formats.shared.fields import items_of
-from projector.formats.shared.history import Loss
+from projector.formats.shared.fields import items_of, says_nothing, text_of_field
 from projector.formats.shared.payloads import media_of, opaque, payload_for
-from projector.json_text import JsonText, decode, dump, is_json, join_fields, plain, split
+from projector.json_text import JsonText, decode, dump, join_fields, plain, split
 from projector.message import Block
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from projector.message import Message
 
 PROVIDER: Final = "chat"
 """Whose payloads these are: of whatever speaks Chat Completions, for its messages do not say who made them."""
+EXTRA: Final = "chat"
+"""Under this name a message's metadata holds the fields of it that have no other place."""
 DETAILS: Final = "reasoning_details"
 THINKING: Final = "thinking"
 PLAIN_REASONING: Final = ("reasoning_content", "reasoning")
@@ -29,30 +28,6 @@ _MEDIA: Final = ("image_url", "input_audio", "file", "video_url", "document_url"
 _OPENAI_MEDIA: Final = ("image_url", "input_audio", "file")
 _DETAIL_TEXT: Final = {"reasoning.text": "text", "reasoning.summary": "summary"}
 _AUDIO_FORMATS: Final = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
-
-
-def text_of_field(fields: Mapping[str, JsonText], name: str) -> str | None:
-    """A field that is text; None for anything else."""
-    value = decode(fields.get(name, "null"))
-    return value if isinstance(value, str) else None
-
-
-def count_of(value: object) -> int | None:
-    """A number of tokens; None for anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def is_whole(arguments: str) -> bool:
-    """Whether arguments are JSON; with a broken character outside an escape they are not."""
-    try:
-        return is_json(arguments)
-    except UnicodeError:
-        return False
-
-
-def says_nothing(text: JsonText) -> bool:
-    """Whether a field is as good as absent: null, or empty."""
-    return text.strip() in ("null", '""', "[]", "{}")
 
 
 def keep(fields: Mapping[str, JsonText]) -> JsonText | None:
@@ -179,15 +154,6 @@ def write_media(block: Block, *, is_plain: bool) -> dict[str, Any] | None:
     if media.data and url:
         return {"type": "file", "file": {"filename": block.name or "file", "file_data": url}}
     return {"type": "image_url", "image_url": {"url": url}} if url and not kind else None
-
-
-def extra_of(message: Message, name: str, repairs: list[Loss]) -> dict[str, Any]:
-    """The fields of a message that have no other place, such as text may be sent."""
-    text, count = mend_json(message.metadata.get(name, "{}"), refuse_nul=True)
-    if count:
-        repairs.append(Loss(f"characters that no text may have were replaced: {count}", message.id))
-    fields: dict[str, Any] = plain(text)
-    return fields
 
 
 def _media_block(kind: str, fields: Mapping[str, JsonText], text: JsonText) -> Block:

@@ -19,12 +19,10 @@ from projector.formats.chat.parts import (
     grow_detail,
     keep,
     part_block,
-    says_nothing,
-    text_of_field,
 )
 from projector.formats.chat.usage import read_usage
 from projector.formats.format import FormatError, StreamEnd
-from projector.formats.shared.fields import items_of, shown
+from projector.formats.shared.fields import items_of, says_nothing, shown, text_of_field
 from projector.formats.shared.payloads import opaque
 from projector.formats.shared.response import OpenBlock, ResponseDraft
 from projector.formats.shared.stream import StreamReader, maybe_text

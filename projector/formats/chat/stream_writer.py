@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from projector.formats.chat.parts import DETAILS, PLAIN_REASONING, PROVIDER, THINKING, write_detail, write_text
-from projector.formats.chat.reader import EXTRA
+from projector.formats.chat.parts import DETAILS, EXTRA, PLAIN_REASONING, PROVIDER, THINKING, write_detail, write_text
 from projector.formats.shared.payloads import payload_for
 from projector.json_text import plain
 

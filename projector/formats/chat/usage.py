@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from projector import events as ev
-from projector.formats.chat.parts import count_of
 from projector.formats.format import FormatError
-from projector.formats.shared.fields import shown
+from projector.formats.shared.fields import count_of, shown
 from projector.json_text import JsonText, decode, dump, raw, split
 
 if TYPE_CHECKING:

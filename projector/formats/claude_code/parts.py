@@ -9,13 +9,14 @@ from projector.formats.format import FormatError
 from projector.formats.shared.blocks import blocks_of, kept_block, media_block, part_kept, part_media, part_text
 from projector.formats.shared.fields import Fields, items_of
 from projector.formats.shared.history import HistoryMessage, result_draft, text_block
+from projector.formats.shared.makers import ANTHROPIC
 from projector.run_draft import Usage
 
 if TYPE_CHECKING:
     from projector.json_text import JsonText
     from projector.message import Block
 
-PROVIDER: Final = "anthropic"
+PROVIDER: Final = ANTHROPIC
 _DENIED: Final = "The user doesn't want to proceed with this tool use."
 _INTERRUPTED: Final = "[Request interrupted by user"
 

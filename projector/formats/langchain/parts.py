@@ -1,7 +1,7 @@
 """LangChain's content blocks as ours and back: the standard ones of version 1, and those of providers that are older.
 
 What our own fields do not say of a block (`extras`, `index`) stays with it. A signature in `extras` is ours too, with
-the maker that the message names. Source: `langchain-core` 1.8 (`facts/formats.md` §6 of the design).
+the maker that the message names. Source: `langchain-core` 1.8.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from projector.formats.shared.blocks import kept_block
+from projector.formats.shared.makers import ANTHROPIC, BEDROCK, GOOGLE, OPENAI
 from projector.formats.shared.payloads import Media, maker_of, media_of, opaque, payload_for, signer_of
 from projector.json_text import JsonText, decode, is_json, join_fields, plain
 from projector.message import Block
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
     from projector.formats.shared.fields import Fields
 
 PROVIDER: Final = "langchain"
+SHELL: Final = "langchain"
+"""Metadata of a message that came from LangChain: its id there, and what our fields do not say of it."""
 MAKERS: Final = {
-    "anthropic": "anthropic", "openai": "openai", "azure": "openai", "google_genai": "google", "google_vertexai": "google",
-    "bedrock": "bedrock", "bedrock_converse": "bedrock",
+    "anthropic": ANTHROPIC, "openai": OPENAI, "azure": OPENAI, "google_genai": GOOGLE, "google_vertexai": GOOGLE,
+    "bedrock": BEDROCK, "bedrock_converse": BEDROCK,
 }  # fmt: skip
 """Whom `model_provider` means; what is written for a maker is the first name."""
 TEXT_PLAIN: Final = "text-plain"
@@ -104,7 +107,7 @@ def _reasoning(block: Fields, maker: str) -> Block:
     if "summary" in block:  # an item of OpenAI's Responses as it came
         said = "\n\n".join(part.maybe_text("text") or "" for part in block.objects("summary"))
         kind = "reasoning" if said else "redacted_reasoning"
-        return Block(kind, text=said, sealed=True, opaque=opaque("openai", block.source))
+        return Block(kind, text=said, sealed=True, opaque=opaque(OPENAI, block.source))
     text = block.maybe_text("reasoning") or ""
     made = _with_rest(Block("reasoning", text=text, sealed=True), block.rest("type", "reasoning"), maker)
     if text or made.signature is not None:
@@ -120,11 +123,11 @@ def _thinking(block: Fields, maker: str) -> Block:
 def _bedrock_reasoning(block: Fields, maker: str) -> Block:
     inner = block.need("reasoning_content")
     made = Block("reasoning", text=inner.maybe_text("text") or "", sealed=True, signature=inner.maybe_text("signature"))
-    return _signed(made, {}, maker if maker != PROVIDER else "bedrock")
+    return _signed(made, {}, maker if maker != PROVIDER else BEDROCK)
 
 
 def _redacted(block: Fields, maker: str) -> Block:  # noqa: ARG001 - one shape
-    return Block("redacted_reasoning", sealed=True, opaque=opaque("anthropic", block.source))
+    return Block("redacted_reasoning", sealed=True, opaque=opaque(ANTHROPIC, block.source))
 
 
 def _non_standard(block: Fields, maker: str) -> Block:
@@ -262,7 +265,7 @@ def _write_kept(block: Block, rest: dict[str, Any]) -> dict[str, Any] | None:
     if maker_of(block) == PROVIDER:
         return rest
     maker = maker_of(block)
-    if maker not in MAKERS.values() or (block.kind == "redacted_reasoning" and maker != "anthropic"):
+    if maker not in MAKERS.values() or (block.kind == "redacted_reasoning" and maker != ANTHROPIC):
         return None
     return {"type": "non_standard", "value": plain(payload_for(block, maker or "") or "{}")}
 

@@ -1,40 +1,33 @@
 """LangChain messages: content blocks of version 1, and the older forms: text with `tool_calls`, and raw calls of OpenAI.
 
-Read as they are dumped flat, as `{"type", "data"}`, or as LangChain serialises objects (`{"lc": 1, …}`). Written flat:
-text with `tool_calls` where that says all, else content blocks of version 1. What our own fields do not say of a
-message stays with it. Source: `langchain-core` 1.8 (`facts/formats.md` §6 of the design).
+Read as they are dumped flat, as `{"type", "data"}`, or as LangChain serialises objects (`{"lc": 1, …}`). What our own
+fields do not say of a message stays with it. Source: `langchain-core` 1.8.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from msgspec.structs import replace
 
-from projector.formats.format import Export, FormatError
+from projector.formats.format import FormatError
 from projector.formats.langchain import parts as blocks_of
-from projector.formats.langchain.parts import MAKERS, PROVIDER
-from projector.formats.outgoing.repair import Rules, mend
+from projector.formats.langchain.parts import MAKERS, PROVIDER, SHELL
 from projector.formats.shared.blocks import part_data
-from projector.formats.shared.fields import Fields, items_of, messages_of, shown
+from projector.formats.shared.fields import Fields, messages_of, shown
 from projector.formats.shared.history import History, HistoryMessage, Loss, result_draft, text_block, text_parts
-from projector.formats.shared.payloads import maker_of, opaque, part_block, payload_for, signer_of
-from projector.json_text import JsonText, decode, dump, is_json, join_fields, plain, split
+from projector.json_text import JsonText, decode, dump, is_json, join_fields
 from projector.message import Block
 from projector.run_draft import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from projector.events import Role
-    from projector.message import Message
 
-SHELL: Final = "langchain"
-"""Metadata of a message that came from LangChain: its id there, and what our fields do not say of it."""
 _ROLES: Final[dict[str, Role]] = {
     "human": "user", "ai": "assistant", "system": "system", "tool": "tool", "function": "tool", "developer": "developer",
 }  # fmt: skip
-_TYPES: Final = {"user": "human", "assistant": "ai", "system": "system", "developer": "system", "tool": "tool"}
 _CHAT_ROLES: Final[dict[str, Role]] = {
     "user": "user",
     "human": "user",
@@ -46,19 +39,6 @@ _EXPECTED: Final = 'LangChain messages were expected: a JSON list, one message, 
 _SAID: Final = ("type", "content", "name", "tool_calls", "invalid_tool_calls", "tool_call_id", "status", "role")
 _FRAGMENTS: Final = ("tool_call_chunks", "chunk_position")
 _KEYWORDS: Final = ("tool_calls", "function_call", "refusal", "reasoning_content")
-_KINDS: Final = (
-    "text", "reasoning", "redacted_reasoning", "tool_call", "server_tool_call", "server_tool_result", "media", "refusal",
-    "provider",
-)  # fmt: skip
-_RULES: Final = Rules(
-    provider=PROVIDER,
-    kinds=frozenset(_KINDS),
-    as_text=frozenset({"compaction"}),
-    media_roles=frozenset({"user", "assistant", "system", "developer"}),
-    signed_reasoning=False,
-    id_length=256,
-)
-_VERSION: Final = "output_version"
 
 
 def read(text: str) -> Iterator[History]:
@@ -73,21 +53,6 @@ def read(text: str) -> Iterator[History]:
         yield _history([given])
     else:
         raise FormatError(f"{_EXPECTED}, not {shown(given.source)}")
-
-
-def write(messages: Sequence[Message]) -> Export:
-    """A path of messages as a list of LangChain messages, such as a chain sends them on; `payload` is that list."""
-    mended = mend([replace(message, blocks=tuple(map(_wrap, message.blocks))) for message in messages], _RULES)
-    writer = _Writer()
-    repairs: list[Loss] = []
-    written: list[dict[str, Any]] = []
-    for message in mended.messages:
-        said = writer.message(replace(message, blocks=tuple(map(_unwrap, message.blocks))))
-        if said["content"] or message.role == "tool" or said.get("tool_calls") or said.get("invalid_tool_calls"):
-            written.append(said)
-        else:
-            repairs.append(Loss("a message without content is not sent", message.id))
-    return Export(written, (*mended.losses, *writer.losses), (*mended.repairs, *repairs))
 
 
 def _history(messages: Iterable[Fields]) -> History:
@@ -250,122 +215,3 @@ def _result(message: Fields, rest: dict[str, JsonText], maker: str) -> HistoryMe
     said = "[" + ",".join(parts) + "]" if parts else text_parts("") if content == '""' else "[]"
     draft = result_draft(message.maybe_text("tool_call_id") or "", said, status=status)
     return HistoryMessage("tool", draft.blocks, metadata={SHELL: join_fields(rest)})
-
-
-def _wrap(block: Block) -> Block:
-    """LangChain is no maker: it hands on what any of them has made, each to its own. So nothing is foreign to it."""
-    is_server = block.kind in ("server_tool_call", "server_tool_result")
-    has_maker = block.opaque is not None or block.signature is not None or is_server
-    if not has_maker or block.kind not in _KINDS or block.kind == "media":
-        return block
-    return replace(block, opaque=opaque(PROVIDER, f'{{"inner":{block.opaque or "null"}}}'))
-
-
-def _unwrap(block: Block) -> Block:
-    payload = payload_for(block, PROVIDER) if block.kind in _KINDS and block.kind != "media" else None
-    if payload is None:
-        return block
-    inner = split(payload).get("inner", "null")
-    return replace(block, opaque=None if inner == "null" else inner)
-
-
-class _Writer:
-    """Turns messages into LangChain's and notes what can't be said."""
-
-    def __init__(self) -> None:
-        self.losses: list[Loss] = []
-        self._taken: set[str] = set()
-
-    def message(self, message: Message) -> dict[str, Any]:
-        """One message."""
-        shell = plain(message.metadata.get(SHELL, "{}"))
-        shell = shell if isinstance(shell, dict) else {}
-        is_list = shell.pop("content", None) == []
-        written: dict[str, Any] = {"type": _TYPES[message.role]}
-        if message.role == "tool":
-            written |= self._result(message, is_list=is_list)
-        elif message.role == "assistant":
-            written |= self._answer(message, shell, is_list=is_list)
-        else:
-            written["content"] = self._content(message, message.blocks, is_list=is_list)
-        if message.role == "developer":
-            shell.setdefault("additional_kwargs", {"__openai_role__": "developer"})
-        written |= {"name": message.name} if message.name is not None else {}
-        named = self._id(message, shell)
-        return written | {name: value for name, value in shell.items() if name not in ("id", "role")} | named
-
-    def _id(self, message: Message, shell: dict[str, Any]) -> dict[str, str]:
-        own = shell.get("id")
-        if own is None and SHELL in message.metadata:
-            return {}
-        ref = own if isinstance(own, str) and own not in self._taken else message.id
-        self._taken.add(ref)
-        return {"id": ref}
-
-    def _answer(self, message: Message, shell: dict[str, Any], *, is_list: bool) -> dict[str, Any]:
-        about = shell.get("response_metadata") if isinstance(shell.get("response_metadata"), dict) else {}
-        is_new = (about or {}).get(_VERSION) == "v1" or not _is_classic(message.blocks)
-        said = [block for block in message.blocks if is_new or block.kind != "tool_call"]
-        calls = [blocks_of.write_call(block) for block in message.blocks if block.kind == "tool_call"]
-        written: dict[str, Any] = {"content": self._content(message, said, is_list=is_list or is_new)}
-        written["tool_calls"] = [call for call in calls if call["type"] == "tool_call"]
-        written["invalid_tool_calls"] = [call for call in calls if call["type"] != "tool_call"]
-        if is_new:
-            makers = [theirs for theirs, ours in MAKERS.items() if {ours} == blocks_of.signers(message.blocks)]
-            added = {"model_provider": makers[0]} if makers and "model_provider" not in (about or {}) else {}
-            shell["response_metadata"] = (about or {}) | added | {_VERSION: "v1"}
-        return written
-
-    def _content(self, message: Message, blocks: Sequence[Block], *, is_list: bool) -> str | list[Any]:
-        if not is_list and (not blocks or (len(blocks) == 1 and blocks_of.is_plain(blocks[0]))):
-            return "".join(block.text for block in blocks)
-        content = []
-        for block in blocks:
-            written = blocks_of.write_block(block)
-            if written is None:
-                self._lose(f"LangChain has no form for this ({block.kind})", message, block)
-            else:
-                content.append(written)
-                self._lose_rest(message, block)
-        return content
-
-    def _result(self, message: Message, *, is_list: bool) -> dict[str, Any]:
-        [block] = message.blocks
-        parts = [self._part(part) for part in items_of(block.parts or "[]", "parts")]
-        content: Any = self._content(message, parts, is_list=is_list)
-        if block.status not in (None, "ok", "error", "synthetic"):  # of a synthetic one its text says it
-            self._lose(f"that the result is {block.status}, it is sent as an error", message, block)
-        return {
-            "content": content,
-            "tool_call_id": block.tool_call_id,
-            "status": "success" if block.status in (None, "ok") else "error",
-        }
-
-    def _part(self, text: JsonText) -> Block:
-        """A part of a result; JSON goes as its text."""
-        part = plain(text)
-        made = part_block(part) if isinstance(part, dict) else text_block(part if isinstance(part, str) else text)
-        return text_block(made.text) if made.kind == "data" else made
-
-    def _lose_rest(self, message: Message, block: Block) -> None:
-        maker = maker_of(block)
-        if block.signature is not None and signer_of(block) not in (PROVIDER, *MAKERS.values()):
-            self._lose(f"a signature of {signer_of(block)}", message, block)
-        if maker in (None, PROVIDER) or block.kind in ("provider", "redacted_reasoning", "media"):
-            return
-        is_result = block.kind == "server_tool_result"
-        self._lose(
-            f"what a tool of {maker} gave is sent as it came" if is_result else f"what only {maker} knows", message, block
-        )
-
-    def _lose(self, what: str, message: Message, block: Block | None = None) -> None:
-        self.losses.append(Loss(what, message.id, None if block is None else block.number))
-
-
-def _is_classic(blocks: Sequence[Block]) -> bool:
-    """Whether a content with `tool_calls` beside it says all, which every version of LangChain takes."""
-    kinds = [block.kind for block in blocks]
-    first_call = kinds.index("tool_call") if "tool_call" in kinds else len(kinds)
-    are_plain = all(payload_for(block, PROVIDER) is None and block.signature is None for block in blocks[first_call:])
-    in_order = all(kind in ("text", "media") for kind in kinds[:first_call]) and set(kinds[first_call:]) <= {"tool_call"}
-    return are_plain and in_order and not any(block.citations for block in blocks)

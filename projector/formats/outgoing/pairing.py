@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from projector.formats.shared.history import text_parts
+from projector.formats.shared.makers import ANTHROPIC
 from projector.formats.shared.payloads import payload_for
 from projector.json_text import InvalidJson, decode
 from projector.message import Block, Message
@@ -16,7 +17,7 @@ from projector.message import Block, Message
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from projector.formats.outgoing.repair import Notes, Rules
+    from projector.formats.outgoing.rules import Notes, Rules
 
 NO_RESULT: Final = "[No result: the call was interrupted before there was one.]"
 _UNTRUE: Final = ("synthetic", "interrupted")
@@ -229,7 +230,7 @@ def _waiting(message: Message) -> frozenset[str]:
 def caller_of(block: Block) -> str | None:
     """The server tool whose program made this call (Anthropic, *Programmatic tool calling*)."""
     try:
-        payload = decode(payload_for(block, "anthropic") or "null")
+        payload = decode(payload_for(block, ANTHROPIC) or "null")
     except InvalidJson:
         return None
     caller = payload.get("caller") if isinstance(payload, dict) else None

@@ -1,60 +1,28 @@
 """Histories that a provider takes: what is broken, cut off or of another provider is mended on the way out.
 
-The messages themselves are never changed; each change is said. Sources of what is demanded: the design's *Rules that
-keep providers happy*, and the public documentation that `validators` names rule by rule.
+The messages themselves are never changed; each change is said. Source of what is demanded: the public documentation
+that the validators of the formats name rule by rule.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from projector.formats.outgoing.pairing import pair, pair_server_tools
+from projector.formats.outgoing.rules import Notes, Rules
 from projector.formats.outgoing.sanitize import clean
 from projector.formats.shared.history import Loss, text_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from projector.message import Block, Message
+    from projector.message import Message
 
 SYSTEM: Final = ("system", "developer")
 _REASONING: Final = ("reasoning", "redacted_reasoning")
 _OPENING: Final = "[The conversation begins with the assistant.]"
-
-
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider demands; the writer of its format states it in one place.
-
-    `provider` is the maker whose payloads and signatures may be sent. `kinds` are the kinds of block it has a form
-    for; those of `as_text` are sent as text where they can't be sent as themselves, all others are left out and
-    said. `signed_reasoning`: only reasoning with a signature or a payload of this maker; else any. `reasoning_leads`:
-    reasoning never stands last in a message. `object_input`: the input of a tool is a JSON object, not text.
-    `server_tools_answered`: a server tool's call needs its result. `results_in_order`: of their calls.
-    `turns_combine`: messages of the assistant in succession are one turn, whose results may come behind the last.
-    """
-
-    provider: str
-    kinds: frozenset[str]
-    as_text: frozenset[str] = frozenset({"refusal", "compaction"})
-    media_roles: frozenset[str] = frozenset({"user"})
-    signed_reasoning: bool = True
-    reasoning_leads: bool = False
-    object_input: bool = False
-    server_tools_answered: bool = False
-    results_in_order: bool = False
-    refuse_nul: bool = False
-    turns_combine: bool = False
-    begins_with_user: bool = False
-    alternate: bool = False
-    trimmed_end: bool = False
-    id_characters: str | None = None
-    """The characters that a call's id may have, as the inside of a regular expression's class; None: any."""
-    id_length: int = 64
-    name_length: int = 64
-    """Of a tool's name, whose characters are letters, digits, `_` and `-` with every provider."""
 
 
 class Mended(NamedTuple):
@@ -63,22 +31,6 @@ class Mended(NamedTuple):
     messages: tuple[Message, ...]
     repairs: tuple[Loss, ...]
     losses: tuple[Loss, ...]
-
-
-class Notes:
-    """What is said while a history is mended."""
-
-    def __init__(self) -> None:
-        self.repairs: list[Loss] = []
-        self.losses: list[Loss] = []
-
-    def repair(self, what: str, message: Message, block: Block | None = None) -> None:
-        """Something was changed so that the provider takes it."""
-        self.repairs.append(Loss(what, message.id, None if block is None else block.number))
-
-    def lose(self, what: str, message: Message, block: Block | None = None) -> None:
-        """Something can't be said in this format."""
-        self.losses.append(Loss(what, message.id, None if block is None else block.number))
 
 
 def mend(messages: Iterable[Message], rules: Rules) -> Mended:

@@ -11,7 +11,7 @@ from projector.formats.shared.payloads import maker_of, plain_media, signer_of
 from projector.json_text import InvalidJson, decode, dump
 
 if TYPE_CHECKING:
-    from projector.formats.outgoing.repair import Notes, Rules
+    from projector.formats.outgoing.rules import Notes, Rules
     from projector.message import Block, Message
 
 _OF_ASSISTANTS: Final = {

@@ -15,6 +15,7 @@ from projector.formats.format import FormatError
 from projector.formats.shared.blocks import kept_block, media_block, part_kept, part_media, part_text
 from projector.formats.shared.fields import Fields, lines_of
 from projector.formats.shared.history import History, HistoryMessage, Loss, result_draft, text_block
+from projector.formats.shared.makers import ANTHROPIC
 from projector.formats.shared.payloads import opaque
 from projector.json_text import JsonText, dump, is_json
 from projector.message import Block
@@ -198,7 +199,7 @@ def _signed(item: Fields, provider: str, block: Block, name: str) -> Block:
     parse = "ok" if block.kind == "tool_call" else None
     if signature and signature.startswith("{") and is_json(signature):
         return replace(block, sealed=True, parse=parse, opaque=opaque(provider, signature))
-    kept = opaque(provider, item.source) if item.names() - known or (signature and provider != "anthropic") else None
+    kept = opaque(provider, item.source) if item.names() - known or (signature and provider != ANTHROPIC) else None
     return replace(block, sealed=True, parse=parse, signature=signature or None, opaque=kept)
 
 

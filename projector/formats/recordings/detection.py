@@ -32,6 +32,7 @@ _LANGCHAIN_TYPES: Final = re.compile(
     r"human|ai|system|tool|function|developer|chat|remove|(Human|AI|System|Tool)Message(Chunk)?"
 )
 _CLAUDE_RECORDS: Final = re.compile(r"user|assistant|system|summary|progress")
+_CODEX_RECORDS: Final = re.compile(r"session_meta|response_item|event_msg|turn_context|compacted")
 _CLAUDE_NOTES: Final = re.compile(r"file-history-snapshot|queue-operation")
 
 
@@ -116,12 +117,20 @@ def _is_anthropic_answer(fields: Fields, kind: str) -> bool:
     return kind == "message" and fields.raw("role") == '"assistant"' and any(map(fields.has, ("stop_reason", "usage")))
 
 
+def _is_sharegpt(message: Fields) -> bool:
+    return "from" in message and "value" in message
+
+
 def _is_ai_sdk_event(fields: Fields, kind: str) -> bool:
     return _AI_SDK_EVENTS.fullmatch(kind) is not None and not any(map(fields.has, ("role", "content")))
 
 
 _RECORDS: Final[tuple[tuple[Literal["stream", "history"], str, Callable[[Fields, str], bool]], ...]] = (
     ("history", TAILFOLD, _has("tailfold")),
+    ("history", "codex", _is(_CODEX_RECORDS, "payload")),
+    ("history", "chatgpt", lambda fields, _: (fields.raw("mapping") or "").startswith("{")),
+    ("history", "sharegpt", _both("from", "value")),
+    ("history", "sharegpt", lambda fields, _: any(map(_is_sharegpt, _objects(fields, "conversations")))),
     ("history", "pi", _is(re.compile("session"), "id")),
     ("history", "pi", _both("stopReason", "api")),
     ("history", "trees", _has("message_tree_id", "parent_message_id", "user_message_id")),

@@ -5,21 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from projector.formats.format import FormatError
-from projector.formats.registry import OF_LINES, READERS
+from projector.formats.registry import FORMATS, NAMED, READERS
 from projector.formats.shared.fields import is_whole, items_of, lines_of
 from projector.json_text import split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from projector.formats.format import Format
     from projector.formats.shared.history import History
     from projector.json_text import JsonText
 
-_HOLDS_MESSAGES: Final = frozenset({"messages", "contents", "input", "output", "history"})
-_LISTS: Final = {"bedrock": "messages", "gemini": "contents"}
-"""What a request calls its messages, where the reader takes requests only: a list alone is one that says nothing else."""
-_ALONE: Final = frozenset({"agui", "bedrock", "chat", "gemini", "responses"})
-"""Those whose readers take no message that stands alone."""
+_HOLD_MESSAGES: Final = frozenset(name for each in FORMATS for name in each.lists)
 _ENOUGH: Final = 50
 """How many values are looked at to tell a format."""
 
@@ -29,17 +26,17 @@ def read_document(text: str, name: str) -> Iterator[History]:
 
     Raises `FormatError` with the place and what was expected, behind the histories that are whole.
     """
-    read = READERS[name]
+    read, form = READERS[name], NAMED[name]
     text = text.removeprefix("\ufeff")
-    if name in OF_LINES or not is_of_lines(text):
-        yield from read(_request(text, name))
+    if form.is_of_lines or not is_of_lines(text):
+        yield from read(_request(text, form))
         return
     lines = list(lines_of(text))
-    if is_whole(lines[0][0]) and not split(lines[0][0]).keys() & _HOLDS_MESSAGES:
+    if is_whole(lines[0][0]) and not split(lines[0][0]).keys() & _HOLD_MESSAGES:
         for line, place in lines:
             if not is_whole(line):
                 raise FormatError(f"{place}: a JSON object was expected, and it breaks off or is none")
-        yield from read(_request(f"[{','.join(line for line, _ in lines)}]", name))
+        yield from read(_request(f"[{','.join(line for line, _ in lines)}]", form))
         return
     for line, place in lines:
         try:
@@ -48,13 +45,12 @@ def read_document(text: str, name: str) -> Iterator[History]:
             raise FormatError(f"{place}: {error}") from error
 
 
-def _request(text: str, name: str) -> str:
+def _request(text: str, form: Format) -> str:
     """The document as its reader takes it: a message alone is a list of one."""
-    if name in _ALONE and is_whole(text) and text.lstrip().startswith("{"):
+    if form.wants_list and is_whole(text) and text.lstrip().startswith("{"):
         names = split(text).keys()
-        text = f"[{text}]" if "role" in names and not names & _HOLDS_MESSAGES else text
-    field = _LISTS.get(name)
-    return text if field is None or not text.lstrip().startswith("[") else f'{{"{field}":{text}}}'
+        text = f"[{text}]" if "role" in names and not names & _HOLD_MESSAGES else text
+    return f'{{"{form.lists[0]}":{text}}}' if form.wants_object and text.lstrip().startswith("[") else text
 
 
 def first_values(text: str) -> list[JsonText]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from projector.formats.format import FormatError
-from projector.formats.registry import READERS
+from projector.formats.registry import FORMATS, NAMED, READERS
 from projector.json_text import dump
 
 if TYPE_CHECKING:
@@ -17,13 +16,6 @@ if TYPE_CHECKING:
     from projector.formats.recordings.cassettes import Exchange
     from projector.formats.shared.history import History, HistoryMessage
 
-_ENDPOINTS: Final = (
-    (re.compile(r"/v1/messages$|/invoke$|:(rawPredict|streamRawPredict)$"), "anthropic"),
-    (re.compile(r":(stream)?[gG]enerateContent$"), "gemini"),
-    (re.compile(r"/converse(-stream)?$"), "bedrock"),
-    (re.compile(r"/responses$"), "responses"),
-    (re.compile(r"/chat/completions$"), "chat"),
-)
 _OK: Final = range(200, 300)
 
 
@@ -60,7 +52,7 @@ def read_exchanges(exchanges: Sequence[Exchange]) -> list[tuple[History, list[tu
 def format_of(uri: str) -> str | None:
     """The format of what is sent to an address; None for one that is no conversation."""
     path = uri.partition("?")[0]
-    return next((name for pattern, name in _ENDPOINTS if pattern.search(path)), None)
+    return next((each.name for each in FORMATS if each.endpoint is not None and each.endpoint.search(path)), None)
 
 
 def _sent(exchange: Exchange) -> _Sent | None:
@@ -96,7 +88,7 @@ def _conversation(first: _Sent, answers: Sequence[_Sent]) -> tuple[History, list
 def _whole_answer(sent: _Sent) -> tuple[HistoryMessage, ...] | None:
     """An answer that came whole and that its stream's adapter does not take."""
     body = sent.exchange.body
-    if sent.name != "anthropic" or sent.exchange.status not in _OK or body[:1] != b"{":
+    if not NAMED[sent.name].reads_answers or sent.exchange.status not in _OK or body[:1] != b"{":
         return None
     try:
         return next(READERS[sent.name](body.decode())).drafts

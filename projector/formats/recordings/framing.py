@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-import msgspec
-
 from projector.formats.format import FormatError
 from projector.formats.shared.fields import items_of
+from projector.formats.shared.frames import Gathering, Payload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,15 +20,6 @@ MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 """A longer line, document or frame is refused: no log takes such an event."""
 BOM: Final = b"\xef\xbb\xbf"
 _DONE: Final = "[DONE]"
-
-
-class Payload(msgspec.Struct, frozen=True):
-    """What one event carries: JSON text, with the name and the id that the framing gave it, and where it stood."""
-
-    data: str
-    event: str | None = None
-    id: str | None = None
-    place: str = ""
 
 
 class Reader(Protocol):
@@ -42,25 +32,6 @@ class Reader(Protocol):
     def end(self) -> list[Payload]:
         """What is left when nothing follows. Raises `FormatError` if it breaks off."""
         ...
-
-
-class Gathering:
-    """What every reader shares: payloads ahead of an error are given first, however the bytes were cut."""
-
-    broken: FormatError | None = None
-    """What the next call raises."""
-
-    def _gather(self, payloads: Iterator[Payload]) -> list[Payload]:
-        if self.broken is not None:
-            raise self.broken
-        found: list[Payload] = []
-        try:
-            found.extend(payloads)  # what came before an exception is in the list
-        except FormatError as error:
-            if not found:
-                raise
-            self.broken = error
-        return found
 
 
 class SseReader(Gathering):

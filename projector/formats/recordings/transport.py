@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from projector.formats.format import FormatError
-from projector.formats.recordings.aws_frames import FrameReader
 from projector.formats.recordings.cassettes import Cassette, Exchange, Frame, read_cassette
-from projector.formats.recordings.framing import BOM, MAX_EVENT_BYTES, DocumentReader, LineReader, Payload, Reader, SseReader
+from projector.formats.recordings.framing import BOM, MAX_EVENT_BYTES, DocumentReader, LineReader, Reader, SseReader
+from projector.formats.shared.aws_frames import FrameReader
 from projector.formats.shared.fields import shown
+from projector.formats.shared.frames import Payload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

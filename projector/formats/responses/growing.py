@@ -6,8 +6,8 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
 from projector import events as ev
-from projector.formats.chat.parts import count_of, says_nothing, text_of_field
-from projector.formats.responses.parts import PROVIDER, citation_of, item_blocks, item_type, keep_id
+from projector.formats.shared.fields import count_of, says_nothing, text_of_field
+from projector.formats.shared.openai_items import PROVIDER, citation_of, item_blocks, item_type, keep_id
 from projector.formats.shared.response import CALLS, OpenBlock, ResponseDraft
 from projector.formats.shared.stream import need, need_object, need_text
 from projector.json_text import JsonText, decode, raw, split

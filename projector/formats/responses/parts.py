@@ -1,266 +1,219 @@
-"""Items of the Responses API as blocks: messages, reasoning, calls of all tools, and what nobody knows yet.
-
-What a block's own fields say is not kept twice: its payload holds the rest of the item. Items that only their maker
-understands are kept as they came.
-"""
+"""Blocks as items of the Responses API: what `shared.openai_items` reads, written again."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from msgspec.structs import replace
-
-from projector.formats.chat.parts import is_whole, says_nothing, text_of_field
 from projector.formats.shared.fields import items_of
-from projector.formats.shared.payloads import media_of, opaque, payload_for
-from projector.json_text import InvalidJson, JsonText, decode, dump, join_fields, split
+from projector.formats.shared.openai_items import PART, PROVIDER
+from projector.formats.shared.payloads import media_of, payload_for
+from projector.json_text import JsonText, decode, dump, plain, split
 from projector.message import Block
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterator, Sequence
 
-PROVIDER: Final = "openai"
-PART: Final = "content."
-"""Before the type of a content part in `provider_ref`, where nobody knows the part; an item has its bare type there."""
-TEXTS: Final = ("output_text", "input_text", "text")
-RESULTS: Final = ("function_call_output", "custom_tool_call_output", "computer_call_output", "local_shell_call_output",
-                  "apply_patch_call_output")  # fmt: skip
-"""Outputs of tools that always run with the client."""
-_RESULTS_OF_EITHER: Final = ("shell_call_output", "tool_search_output")
-_SERVER_RESULTS: Final = ("program_output",)
-_CLIENT_CALLS: Final = ("local_shell_call", "apply_patch_call", "computer_call")
-_CALLS: Final = ("mcp_approval_request", "program")
-_MEDIA: Final = ("input_image", "input_file", "input_audio", "output_audio", "computer_screenshot")
-_OF_CALL: Final = ("type", "id", "call_id", "status")
-_MEMBERS: Final = {
-    "web_search_call": "action",
-    "file_search_call": "queries",
-    "code_interpreter_call": "code",
-    "program": "code",
-}
-"""Where a server's tool has its input, if not as `arguments`."""
+SAID: Final = ("text", "refusal")
+REASONING: Final = ("reasoning", "redacted_reasoning")
+_CITATIONS: Final = ("url_citation", "file_citation", "container_file_citation", "file_path")
+_PREFIXES: Final = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
+"""How OpenAI's ids of these items begin; it refuses others."""
 
 
-def item_type(fields: Mapping[str, JsonText]) -> str:
-    """The type of an item; a message may leave it out."""
-    return text_of_field(fields, "type") or "message"
+def groups(blocks: Sequence[Block]) -> Iterator[list[Block]]:
+    """The blocks of each item: the parts of a message are those with its id."""
+    group: list[Block] = []
+    for block in blocks:
+        is_part = block.kind in SAID and block.provider_ref is not None
+        if group and not (is_part and group[-1].kind in SAID and group[-1].provider_ref == block.provider_ref):
+            yield group
+            group = []
+        group.append(block)
+    if group:
+        yield group
 
 
-def is_result(fields: Mapping[str, JsonText], calls: Mapping[str, str]) -> bool:
-    """Whether an item is what the client's own tool gave back; `calls` are the client's calls by id."""
-    kind = item_type(fields)
-    if kind in RESULTS:
-        return True
-    if kind not in _RESULTS_OF_EITHER:
-        return False
-    return text_of_field(fields, "execution") == "client" or (text_of_field(fields, "call_id") or "") in calls
+def item_of(group: Sequence[Block]) -> dict[str, Any]:
+    """The item that these blocks are, with its id if it has one."""
+    block = group[0]
+    if block.kind in SAID:
+        return _message_item(group)
+    if block.kind in REASONING:
+        return _reasoning_item(block)
+    if block.kind == "tool_call":
+        return _call_item(block)
+    item: dict[str, Any] = plain(payload_for(block, PROVIDER) or "{}")
+    return item
 
 
-def item_blocks(text: JsonText, place: str = "an item") -> list[Block]:
-    """The sealed blocks that one item is: one for each part of a message, else one.
-
-    Raises `InvalidJson` or `FormatError` for what is no item.
-    """
-    fields = split(text)
-    kind = item_type(fields)
-    if kind == "message":
-        return _message_blocks(fields, place)
-    if kind in _BLOCKS:
-        return [_BLOCKS[kind](fields)]
-    if is_client_call(kind, fields):
-        return [_client_block(kind, fields)]
-    if kind.endswith("_call") or kind in _CALLS:
-        return [_server_block(kind, fields, text)]
-    our_kind = "provider"
-    if kind in _RESULTS_OF_EITHER or kind in _SERVER_RESULTS:
-        our_kind = "server_tool_result"
-    elif kind == "compaction":
-        our_kind = "compaction"
-    call = text_of_field(fields, "call_id") if our_kind == "server_tool_result" else None
-    return [Block(our_kind, sealed=True, tool_call_id=call, provider_ref=kind, opaque=opaque(PROVIDER, text))]
+def item_rest(block: Block) -> dict[str, Any]:
+    """What the item says beyond the block's own fields."""
+    rest: dict[str, Any] = plain(payload_for(block, PROVIDER) or "{}").get("item", {})
+    return rest
 
 
-def is_client_call(kind: str, fields: Mapping[str, JsonText]) -> bool:
-    """Whether the client runs the tool: some tools run here or there."""
-    if kind == "tool_search_call":
-        return text_of_field(fields, "execution") == "client"
-    if kind == "shell_call":
-        environment = fields.get("environment", "null")
-        return says_nothing(environment) or text_of_field(split(environment), "type") == "local"
-    return kind in _CLIENT_CALLS
+def type_of_call(block: Block) -> str:
+    """The type of the item that a tool call of the client is."""
+    return str(item_rest(block).get("type", "function_call"))
 
 
-def part_block(text: JsonText) -> Block:
-    """One part of a message's content, or of a tool's output."""
-    fields = split(text)
-    kind = text_of_field(fields, "type") or "text"
-    if kind in TEXTS:
-        citations = tuple(citation_of(note) for note in items_of(_list(fields, "annotations"), "annotations"))
-        rest = _said(fields, "type", "text", "annotations")
-        said = text_of_field(fields, "text") or ""
-        return Block("text", text=said, sealed=True, citations=citations, opaque=_payload({}, rest))
-    if kind == "refusal":
-        rest = _said(fields, "type", "refusal")
-        return Block("refusal", text=text_of_field(fields, "refusal") or "", sealed=True, opaque=_payload({}, rest))
-    if kind in _MEDIA:
-        block = Block("media", sealed=True, provider_ref=kind, opaque=opaque(PROVIDER, text))
-        return replace(block, media_type=media_of(block).media_type)
-    return Block("provider", sealed=True, provider_ref=PART + kind, opaque=opaque(PROVIDER, text))
+def output_of(call_type: str) -> str:
+    """The type of the item that answers such a call."""
+    return "tool_search_output" if call_type == "tool_search_call" else f"{call_type}_output"
 
 
-def keep_id(block: Block) -> Block:
-    """The block with the id of its item in its payload, for it began under another one."""
-    if block.provider_ref is None or block.kind not in ("text", "refusal", "reasoning", "tool_call"):
-        return block
-    fields = split(payload_for(block, PROVIDER) or "{}")
-    fields["item"] = join_fields(split(fields.get("item", "{}")) | {"id": dump(block.provider_ref)})
-    return replace(block, opaque=opaque(PROVIDER, join_fields(fields)))
+def without_id(item: dict[str, Any]) -> dict[str, Any]:
+    """The item without its id; a message is then written in its easy form."""
+    rest = {name: value for name, value in item.items() if name != "id"}
+    if item.get("type") != "message":
+        return rest
+    rest = {name: value for name, value in rest.items() if name != "type" and (name, value) != ("status", "completed")}
+    content = [part if part.get("annotations") else _without_notes(part) for part in item["content"]]
+    is_plain = [set(part) for part in content] == [{"type", "text"}]
+    return rest | {"content": content[0]["text"] if is_plain else content}
 
 
-def content_parts(fields: Mapping[str, JsonText], place: str) -> list[JsonText]:
-    """The parts of a message's content; text alone is one part."""
-    content = fields.get("content", "null")
-    if content.lstrip().startswith("["):
-        return items_of(content, place)
-    said = text_of_field(fields, "content")
-    return [join_fields({"type": '"text"', "text": content})] if said else []
+def has_own_id(item: dict[str, Any]) -> bool:
+    """Whether the id of an item is one that OpenAI gave."""
+    return str(item.get("id") or "").startswith(_PREFIXES.get(item["type"], "")) and bool(item.get("id"))
 
 
-def citation_of(annotation: JsonText) -> JsonText:
-    """An annotation as a citation."""
-    return f'{{"kind":{split(annotation).get("type", "null")},"source":{annotation}}}'
+def is_sound(item: dict[str, Any]) -> bool:
+    """Whether what names an item, and what only its maker can read of it, is text that can be sent."""
+    names = (item.get(name) for name in ("id", "call_id", "approval_request_id", "role", "encrypted_content"))
+    return all(name is None or (isinstance(name, str) and name.isprintable()) for name in names)
 
 
-def _message_blocks(fields: Mapping[str, JsonText], place: str) -> list[Block]:
-    """The first block keeps what the item says besides its content (its phase, for one)."""
-    blocks: list[Block] = []
-    ref = text_of_field(fields, "id")
-    item = _said(fields, "type", "id", "role", "content") if text_of_field(fields, "role") == "assistant" else {}
-    for part in content_parts(fields, place):
-        block = part_block(part)
-        if block.kind in ("text", "refusal"):
-            rest = _said(split(part), "type", "text", "refusal", "annotations")
-            block = replace(block, provider_ref=ref, opaque=_payload(item if not blocks else {}, rest))
-        blocks.append(block)
-    return blocks
+def write_part(block: Block) -> dict[str, Any] | None:
+    """A part of what the client says or a tool gives back; None where there is no form for it."""
+    payload = payload_for(block, PROVIDER)
+    if block.kind == "text":
+        return {"type": "input_text", "text": block.text} | _rest_of_part(block)
+    if payload is not None and (_has_source(block) or (block.provider_ref or "").startswith(PART)):
+        own: dict[str, Any] = plain(payload)
+        return own
+    return _media_part(block) if block.kind == "media" else None
 
 
-def _reasoning_block(fields: Mapping[str, JsonText]) -> Block:
-    """What can be read of reasoning is its text; nothing can be read of what is redacted or kept by the server."""
-    parts = {name: items_of(_list(fields, name), name) for name in ("summary", "content")}
-    texts = [text_of_field(split(part), "text") or "" for name in parts for part in parts[name]]
-    said = "\n\n".join(texts)
-    is_simple = len(parts["summary"]) < 2 and not parts["content"]
-    names = ("type", "id", "encrypted_content", *(("summary", "content") if is_simple else ()))
-    return Block(
-        "reasoning" if said else "redacted_reasoning",
-        text=said,
-        sealed=True,
-        provider_ref=text_of_field(fields, "id"),
-        signature=text_of_field(fields, "encrypted_content") or None,
-        opaque=_payload(_said(fields, *names), {}) or opaque(PROVIDER, "{}"),
-    )
+def _has_source(block: Block) -> bool:
+    media = media_of(block)
+    return block.kind == "media" and bool(media.data or media.url or media.file_id)
 
 
-def _function_block(fields: Mapping[str, JsonText]) -> Block:
-    arguments = text_of_field(fields, "arguments") or ""
-    return Block(
-        "tool_call",
-        text=arguments,
-        sealed=True,
-        name=text_of_field(fields, "name"),
-        tool_call_id=text_of_field(fields, "call_id"),
-        provider_ref=text_of_field(fields, "id"),
-        parse="ok" if is_whole(arguments) else "bad",
-        opaque=_payload(_said(fields, "type", "id", "call_id", "name", "arguments"), {}),
-    )
+def _media_part(block: Block) -> dict[str, Any] | None:
+    media = media_of(block)
+    kind = media.media_type or ""
+    data = f"data:{kind};base64,{media.data}" if media.data and kind else None
+    if (url := media.url or data) and (kind.startswith("image/") or not kind):
+        return {"type": "input_image", "image_url": url, "detail": "auto"}
+    if data:
+        return {"type": "input_file", "filename": block.name or "file", "file_data": data}
+    return {"type": "input_file", "file_url": media.url} if media.url else None
 
 
-def _custom_block(fields: Mapping[str, JsonText]) -> Block:
-    """A tool that takes text instead of JSON; where an object is wanted, the text stands inside one."""
-    said = text_of_field(fields, "input") or ""
-    return Block(
-        "tool_call",
-        text=said,
-        sealed=True,
-        name=text_of_field(fields, "name"),
-        tool_call_id=text_of_field(fields, "call_id"),
-        provider_ref=text_of_field(fields, "id"),
-        input=dump({"input": said}),
-        parse="ok",
-        opaque=_payload(_said(fields, "id", "call_id", "name", "input"), {}),
-    )
+def result_parts(parts: JsonText | None) -> list[Block]:
+    """The parts of a tool's result as blocks."""
+    found = []
+    for part in items_of(parts or "[]", "parts"):
+        fields = split(part)
+        kind, said, media_type, ref = (decode(fields.get(name, "null")) for name in ("kind", "text", "media_type", "type"))
+        own: dict[str, str] = {name: str(decode(text)) for name, text in fields.items() if name in ("data", "url", "file_id")}
+        known = Block(
+            str(kind or "data"),
+            text=said if isinstance(said, str) else dump(plain(part)) if kind not in ("media", "provider") else "",
+            sealed=True,
+            media_type=media_type,
+            provider_ref=ref,
+            fields=own,
+            opaque=fields.get("opaque"),
+        )
+        found.append(known)
+    return found
 
 
-_BLOCKS: Final[dict[str, Callable[[Mapping[str, JsonText]], Block]]] = {
-    "reasoning": _reasoning_block,
-    "function_call": _function_block,
-    "custom_tool_call": _custom_block,
-}
+def result_item(block: Block, call_type: str) -> dict[str, Any] | None:
+    """The output of a call of this type; None where what came back can't be one."""
+    parts = result_parts(block.parts)
+    for part in parts:
+        own = payload_for(part, PROVIDER) if part.kind == "provider" else None
+        if own is not None and decode(split(own).get("type", "null")) == output_of(call_type):
+            item: dict[str, Any] = plain(own)
+            return item | {"call_id": block.tool_call_id}
+    text = "".join(part.text for part in parts)
+    is_ok = block.status in (None, "ok")
+    rest: dict[str, Any] | None
+    match call_type:
+        case "local_shell_call":
+            rest = {"output": text}
+        case "apply_patch_call":
+            rest = {"status": "completed" if is_ok else "failed", "output": text}
+        case "shell_call":
+            rest = {"output": [{"stdout": text, "stderr": "", "outcome": {"type": "exit", "exit_code": 0 if is_ok else 1}}]}
+        case "tool_search_call":
+            rest = {"execution": "client", "status": "completed", "tools": []}
+        case "computer_call":
+            rest = _screenshot(parts)
+        case _:
+            written = [part for part in map(write_part, parts) if part is not None]
+            is_plain = len(written) < 2 and all(set(part) == {"type", "text"} for part in written)
+            rest = {"output": text if is_plain else written}
+    return None if rest is None else {"type": output_of(call_type), "call_id": block.tool_call_id} | rest
 
 
-def _client_block(kind: str, fields: Mapping[str, JsonText]) -> Block:
-    """A tool of OpenAI's that the client runs: what is to be done is its input."""
-    given = {name: text for name, text in fields.items() if name not in _OF_CALL and text.strip() != "null"}
-    return Block(
-        "tool_call",
-        text=_readable(kind, fields),
-        sealed=True,
-        name=kind.removesuffix("_call"),
-        tool_call_id=text_of_field(fields, "call_id") or text_of_field(fields, "id"),
-        provider_ref=text_of_field(fields, "id"),
-        input=join_fields(given),
-        parse="ok",
-        opaque=_payload(_said(fields, "id", "call_id", *given), {}),
-    )
+def _screenshot(parts: Sequence[Block]) -> dict[str, Any] | None:
+    shown = next((write_part(part) for part in parts if part.kind == "media"), None)
+    image = shown.get("image_url") if shown else None
+    return {"output": {"type": "computer_screenshot", "image_url": image}} if image else None
 
 
-def _readable(kind: str, fields: Mapping[str, JsonText]) -> str:
-    """What of such a call is streamed: a patch, commands."""
-    try:
-        if kind == "apply_patch_call":
-            return text_of_field(split(fields.get("operation", "{}")), "diff") or ""
-        if kind == "shell_call":
-            commands = decode(split(fields.get("action", "{}")).get("commands", "[]"))
-            return "\n".join(command for command in commands or () if isinstance(command, str))
-    except InvalidJson:
-        pass
-    return ""
+def write_citation(citation: JsonText) -> dict[str, Any] | None:
+    """A citation as an annotation; None for one of another provider."""
+    source = plain(citation).get("source")
+    if not isinstance(source, dict) or source.get("type") not in _CITATIONS:
+        return None
+    inner = source.get(source["type"])  # Chat Completions has the fields inside
+    found: dict[str, Any] = {"type": source["type"]} | inner if isinstance(inner, dict) else source
+    return found
 
 
-def _server_block(kind: str, fields: Mapping[str, JsonText], text: JsonText) -> Block:
-    """A call that the provider runs itself; it goes back as it came."""
-    name = text_of_field(fields, "name") or kind.removesuffix("_call")
-    call = text_of_field(fields, "call_id") or text_of_field(fields, "id")
-    member = _MEMBERS.get(kind, "")
-    arguments = text_of_field(fields, "arguments")
-    said, given = arguments or "", None
-    if says_nothing(fields.get("arguments", "null")) and not says_nothing(fields.get(member, "null")):
-        said = (text_of_field(fields, member) or "") if member == "code" else ""
-        given = fields[member] if member == "action" else join_fields({member: fields[member]})
-    elif arguments is None and not says_nothing(fields.get("arguments", "null")):
-        given = fields["arguments"]
-    parse = None if not (said or given) else "ok" if given or is_whole(said) else "bad"
-    return Block(
-        "server_tool_call", text=said, sealed=True, name=name, tool_call_id=call, provider_ref=kind, input=given, parse=parse,
-        opaque=opaque(PROVIDER, text),
-    )  # fmt: skip
+def _message_item(group: Sequence[Block]) -> dict[str, Any]:
+    block = group[0]
+    item = {"type": "message", "id": block.provider_ref, "role": "assistant", "status": "completed"}
+    return item | item_rest(block) | {"content": [_said_part(part) for part in group]}
 
 
-def _said(fields: Mapping[str, JsonText], *known: str) -> dict[str, JsonText]:
-    """What else an item says, that it is completed aside."""
-    return {
-        name: text
-        for name, text in fields.items()
-        if name not in known and not says_nothing(text) and (name, text) != ("status", '"completed"')
-    }
+def _said_part(block: Block) -> dict[str, Any]:
+    rest = _rest_of_part(block)
+    if block.kind == "refusal":
+        return {"type": "refusal", "refusal": block.text} | rest
+    notes = [note for note in map(write_citation, block.citations) if note is not None]
+    return {"type": "output_text", "text": block.text, "annotations": notes} | rest
 
 
-def _payload(item: Mapping[str, JsonText], part: Mapping[str, JsonText]) -> JsonText | None:
-    fields = {name: join_fields(rest) for name, rest in (("item", item), ("part", part)) if rest}
-    return opaque(PROVIDER, join_fields(fields)) if fields else None
+def _rest_of_part(block: Block) -> dict[str, Any]:
+    rest: dict[str, Any] = plain(payload_for(block, PROVIDER) or "{}").get("part", {})
+    return rest
 
 
-def _list(fields: Mapping[str, JsonText], name: str) -> JsonText:
-    text = fields.get(name, "[]")
-    return "[]" if says_nothing(text) else text
+def _reasoning_item(block: Block) -> dict[str, Any]:
+    rest = item_rest(block)
+    summary = [{"type": "summary_text", "text": block.text}] if block.text and "content" not in rest else []
+    item = {"type": "reasoning", "id": block.provider_ref, "summary": summary}
+    return item | ({"encrypted_content": block.signature} if block.signature else {}) | rest
+
+
+def _call_item(block: Block) -> dict[str, Any]:
+    rest = item_rest(block)
+    kind = rest.pop("type", "function_call")
+    ids = {"id": block.provider_ref} if block.provider_ref else {}
+    item = {"type": kind} | ids | {"call_id": block.tool_call_id}
+    if kind == "function_call":
+        return item | {"name": block.name, "arguments": block.input or block.text} | rest
+    if kind == "custom_tool_call":
+        return item | {"name": block.name, "input": block.text} | rest
+    given: dict[str, Any] = plain(block.input or "{}")
+    return item | given | {"status": "completed"} | rest
+
+
+def _without_notes(part: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in part.items() if name != "annotations"}

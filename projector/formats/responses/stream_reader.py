@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from projector.formats.chat.parts import says_nothing, text_of_field
 from projector.formats.format import FormatError, StreamEnd
 from projector.formats.responses.growing import Output
-from projector.formats.responses.parts import PROVIDER, item_blocks
-from projector.formats.shared.fields import items_of
+from projector.formats.shared.fields import items_of, says_nothing, text_of_field
+from projector.formats.shared.openai_items import PROVIDER, item_blocks
 from projector.formats.shared.stream import StreamReader, need_object
 from projector.json_text import InvalidJson, JsonText, decode, join_fields, split
 

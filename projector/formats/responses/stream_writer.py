@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from projector.formats.responses.output import REASONING, SAID, groups, item_of
-from projector.formats.responses.parts import PROVIDER
-from projector.formats.responses.reader import EXTRA
+from projector.formats.responses.parts import REASONING, SAID, groups, item_of
+from projector.formats.shared.openai_items import EXTRA, PROVIDER
 from projector.formats.shared.payloads import maker_of
 from projector.json_text import plain
 

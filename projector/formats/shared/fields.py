@@ -11,9 +11,10 @@ from projector.formats.format import FormatError
 from projector.json_text import InvalidJson, JsonText, decode, is_json, split, split_array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _SHOWN: Final = 60
+_ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class Fields:
@@ -122,7 +123,7 @@ class Fields:
 def items_of(text: JsonText, place: str) -> list[JsonText]:
     """The items of a JSON list as they stand. Raises `FormatError` with the place."""
     try:
-        return [bytes(item).decode() for item in msgspec.json.decode(text, type=list[msgspec.Raw])]
+        return [str(item, "utf-8") for item in _ITEMS.decode(text)]
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         pass  # some legal JSON is refused there
     try:
@@ -158,6 +159,22 @@ def is_whole(text: str) -> bool:
         return is_json(text)
     except UnicodeEncodeError:
         return False
+
+
+def text_of_field(fields: Mapping[str, JsonText], name: str) -> str | None:
+    """A field that is text; None for anything else."""
+    value = decode(fields.get(name, "null"))
+    return value if isinstance(value, str) else None
+
+
+def count_of(value: object) -> int | None:
+    """A number of tokens; None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def says_nothing(text: JsonText) -> bool:
+    """Whether a field is as good as absent: null, or empty."""
+    return text.strip() in ("null", '""', "[]", "{}")
 
 
 def shown(text: str) -> str:

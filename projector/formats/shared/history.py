@@ -146,7 +146,7 @@ def _bodies(run_id: str, parent: str | None, drafts: Sequence[HistoryMessage], i
     yield ev.RunStarted(run_id, parent, "submit", run_id, model, provider, drafts[0].created_at)
     prompts = 0
     for draft, message_id in zip(drafts, ids, strict=True):
-        if draft.role == "assistant":  # what a model said is the answer to a prompt (CONTEXT, rule 6)
+        if draft.role == "assistant":  # what a model said is the answer to a prompt
             prompts += 1
             yield ev.RunStep(run_id, prompts, "started")
         yield from message_bodies(run_id, message_id, draft)

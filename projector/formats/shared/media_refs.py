@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from projector import events as ev
-from projector.json_text import decode, dump, raw, text_of
+from projector.json_text import NOTHING, decode, dump, raw, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -62,9 +62,11 @@ class Detacher:
             return replace(body, text=_cut_text(body.text, begun, found)), found
         elif isinstance(body, ev.BlockSealed):
             begun = self._blocks.pop((body.message_id, body.block), None)
-            return replace(body, opaque=_cut_json(body.opaque, begun, found)), found
+            opaque = _cut_json(body.opaque, begun, found)
+            return body if opaque is body.opaque else replace(body, opaque=opaque), found
         elif isinstance(body, ev.ToolResult):
-            return replace(body, parts=_cut_json(body.parts, None, found, _SMALL)), found
+            parts = _cut_json(body.parts, None, found, _SMALL)
+            return body if parts is body.parts else replace(body, parts=parts), found
         elif isinstance(body, ev.MessageFinished):
             for key in [key for key in self._blocks if key[0] == body.message_id]:
                 del self._blocks[key]
@@ -125,7 +127,7 @@ def _cut_json(
 
     In JSON that is text inside of JSON the quotes have backslashes.
     """
-    text = text_of(given)
+    text = None if given is NOTHING else text_of(given)
     least = _least(begun) if least is None else least
     if text is None or len(text) < least or (begun is not None and begun.kind in _SIGNED):
         return given

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from projector.formats.shared.makers import ANTHROPIC
 from projector.json_text import InvalidJson, JsonText, decode, dump, split
 from projector.message import Block
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_BARE: Final = "anthropic"
+_BARE: Final = ANTHROPIC
 """Its adapter says signatures and server tools in our own fields, so that they need no payload; all others keep one."""
 _ADDRESSES: Final = ("data", "url", "file_id")
 _INSIDE: Final = ("source", "image_url", "input_audio", "file", "inlineData", "fileData")

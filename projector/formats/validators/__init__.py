@@ -3,8 +3,8 @@
 A rule is a function from a payload to the violations it finds. What the documentation leaves open is not a rule.
 """
 
-from projector.formats.validators.anthropic import validate_anthropic
-from projector.formats.validators.chat import validate_chat
-from projector.formats.validators.responses import validate_responses
+from projector.formats.anthropic.validator import validate_anthropic
+from projector.formats.chat.validator import validate_chat
+from projector.formats.responses.validator import validate_responses
 
 __all__ = ["validate_anthropic", "validate_chat", "validate_responses"]

@@ -1,4 +1,4 @@
-"""Cases of `adopt`: a stream of another store is taken in as a whole, or not at all (DESIGN §2)."""
+"""Cases of `adopt`: a stream of another store is taken in as a whole, or not at all."""
 
 from __future__ import annotations
 

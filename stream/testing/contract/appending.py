@@ -1,4 +1,4 @@
-"""Cases of `append`: numbers, expectations, safe retries, producers (laws 1 to 3)."""
+"""Cases of `append`: numbers, expectations, safe retries, producers."""
 
 from __future__ import annotations
 

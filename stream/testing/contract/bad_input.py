@@ -1,4 +1,4 @@
-"""Cases of odd ids, limits, nasty payloads, a clock that runs backwards, callers that change things (law 14)."""
+"""Cases of odd ids, limits, nasty payloads, a clock that runs backwards, callers that change things."""
 
 from __future__ import annotations
 

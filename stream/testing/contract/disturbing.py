@@ -1,4 +1,4 @@
-"""Cases of calls that fail, are cancelled or repeated: whole or absent, and stored once (laws 1 and 3)."""
+"""Cases of calls that fail, are cancelled or repeated: whole or absent, and stored once."""
 
 from __future__ import annotations
 

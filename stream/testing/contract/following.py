@@ -1,4 +1,4 @@
-"""Cases of followers: each seq once, in order, whatever happens between catching up and going live (laws 8 and 9)."""
+"""Cases of followers: each seq once, in order, whatever happens between catching up and going live."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases of letting go and keeping: `truncate`, `delete`, snapshots (laws 2, 5, 6 and 7)."""
+"""Cases of letting go and keeping: `truncate`, `delete`, snapshots."""
 
 from __future__ import annotations
 

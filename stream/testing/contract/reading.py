@@ -1,4 +1,4 @@
-"""Cases of reading: `read`, `bounds`, `wait`, `follow`, `streams` (laws 8, 9 and 13)."""
+"""Cases of reading: `read`, `bounds`, `wait`, `follow`, `streams`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases of stores that are open at once over one place, each with what it last knew (laws 1, 2, 3 and 9)."""
+"""Cases of stores that are open at once over one place, each with what it last knew."""
 
 from __future__ import annotations
 

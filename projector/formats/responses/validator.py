@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from projector.formats.validators.common import apply, is_text, lone_surrogates, nuls
+from projector.formats.shared.violations import apply, is_text, lone_surrogates, nuls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

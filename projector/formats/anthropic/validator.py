@@ -6,7 +6,7 @@ import re
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
-from projector.formats.validators.common import apply, is_text, lone_surrogates
+from projector.formats.shared.violations import apply, is_text, lone_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ import zlib
 from typing import TYPE_CHECKING, Final
 
 from projector.formats.format import FormatError
-from projector.formats.recordings.framing import Gathering, Payload
+from projector.formats.shared.frames import Gathering, Payload
 from projector.json_text import dump, is_json
 
 if TYPE_CHECKING:

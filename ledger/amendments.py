@@ -1,0 +1,84 @@
+"""What is noted of a conversation beside its runs: other branches, metadata, redactions, titles, media."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ledger.errors import UnknownMessage
+from ledger.tables.media import put_media
+from projector import events as ev
+from projector.context.retention import POLICY
+from projector.events import validate
+from projector.json_text import dump, encode, join_fields, raw
+from stream.limits import check_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ledger.engine import Engine
+    from projector import Block
+    from stream import AppendResult, NewEvent
+
+
+async def record(engine: Engine, conversation: str, events: Sequence[NewEvent], *, expected_seq: int | None) -> AppendResult:
+    """See `Ledger.record`."""
+    validate(list(events))
+    return await engine.store.append(conversation, events, expected_seq=expected_seq)
+
+
+async def select(engine: Engine, conversation: str, message_id: str) -> None:
+    """See `Ledger.select`."""
+    await _require_message(engine, conversation, message_id)
+    await engine.note(conversation, ev.BranchSelected(message_id))
+
+
+async def annotate(engine: Engine, conversation: str, message_id: str, patch: Mapping[str, Any]) -> None:
+    """See `Ledger.annotate`."""
+    await _require_message(engine, conversation, message_id, is_open_enough=True)
+    await engine.note(conversation, ev.MessageAnnotated(message_id, raw(dump(dict(patch)))))
+
+
+async def redact(engine: Engine, conversation: str, message_id: str, blocks: Sequence[Block], *, reason: str | None) -> None:
+    """See `Ledger.redact`."""
+    await _require_message(engine, conversation, message_id, is_open_enough=True)
+    message = await engine.tables.message(conversation, message_id)
+    if message is not None and POLICY in message.metadata:
+        await annotate(engine, conversation, message_id, {POLICY: None})
+    await engine.note(conversation, ev.MessageRedacted(message_id, raw(encode(list(blocks)).decode()), reason))
+
+
+async def describe(
+    engine: Engine,
+    conversation: str,
+    *,
+    title: str | None,
+    metadata: Mapping[str, Any] | None,
+    labels: Sequence[str] | None,
+    archived: bool | None,
+) -> None:
+    """See `Ledger.describe`."""
+    fields = {name: dump(value) for name, value in (metadata or {}).items()}
+    if labels is not None:
+        fields["labels"] = dump(list(labels))
+    check_id("conversation id", conversation)
+    if title is not None or fields:
+        is_new = (await engine.store.bounds(conversation)).head == 0
+        body = ev.ConversationCreated if is_new else ev.ConversationUpdated
+        await engine.note(conversation, body(title, raw(join_fields(fields) if fields else None)))
+    if archived is not None:
+        await engine.note(conversation, ev.ConversationArchived(archived))
+
+
+async def add_media(engine: Engine, conversation: str, data: bytes, media_type: str) -> str:
+    """See `Ledger.add_media`."""
+    media_id = await put_media(engine.tables, check_id("conversation id", conversation), data, media_type)
+    await engine.note(conversation, ev.MediaAdded(media_id, media_type, len(data)))
+    return media_id
+
+
+async def _require_message(engine: Engine, conversation: str, message_id: str, *, is_open_enough: bool = False) -> None:
+    state = (await engine.require(conversation)).state
+    if is_open_enough and any(run.find(message_id) for run in state.open.values()):
+        return
+    if await engine.tables.message(conversation, message_id, on_path=not is_open_enough) is None:
+        raise UnknownMessage(conversation, message_id)

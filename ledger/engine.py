@@ -1,0 +1,88 @@
+"""What every operation of a ledger works on: the log, the tables, and the catch-up from one to the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from ledger.catchup import CatchUp
+from ledger.errors import LedgerBehind, LedgerDiverged, UnknownConversation
+from projector.events import to_event, validate
+from stream import CorruptEvent
+from stream.limits import check_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ledger.catchup import Caught
+    from ledger.tables.tables import LedgerTables
+    from projector import Projector
+    from projector.events import Body
+    from stream import EventStore
+
+_LOG: Final = structlog.get_logger("tailfold.ledger")
+_BATCH: Final = 500
+
+
+class Engine:
+    """One ledger that is open. Operations are functions over it; what only one of them needs does not belong here."""
+
+    __slots__ = ("_catch_up", "projectors", "store", "tables")
+
+    def __init__(self, store: EventStore, tables: LedgerTables, projectors: Sequence[Projector[Any]] = ()) -> None:
+        self.store = store
+        self.tables = tables
+        self.projectors = tuple(projectors)
+        self._catch_up = CatchUp(store, tables)
+
+    async def catch_up(self, conversation: str) -> Caught:
+        """Takes in what is new in the log of a conversation. Raises `LedgerBehind` where events it needs are gone."""
+        return await self._catch_up.run(check_id("conversation id", conversation))
+
+    async def require(self, conversation: str) -> Caught:
+        """Catches up with a conversation that there is. Raises `UnknownConversation`."""
+        check_id("conversation id", conversation)
+        if (await self.store.bounds(conversation)).head == 0:
+            raise UnknownConversation(conversation)
+        return await self.catch_up(conversation)
+
+    async def read_up(self, conversation: str) -> None:
+        """Catches up as far as it goes: what is committed can be read whatever has become of the log."""
+        try:
+            await self.require(conversation)
+        except (LedgerBehind, LedgerDiverged, CorruptEvent) as error:
+            _LOG.error("ledger.behind", conversation=conversation, error=str(error))
+        except UnknownConversation:
+            if await self.tables.conversation(conversation) is None:
+                raise
+
+    async def catch_up_all(self) -> None:
+        """Takes in what is new in every log."""
+        heads: dict[str, int] = {}
+        async for info in self.store.streams():
+            heads[info.stream_id] = info.head
+            if len(heads) == _BATCH:
+                await self._catch_up_some(heads)
+                heads = {}
+        await self._catch_up_some(heads)
+
+    async def note(self, conversation: str, body: Body) -> None:
+        """Appends one event and takes it in."""
+        event = to_event(body)
+        validate([event])
+        await self.store.append(conversation, [event])
+        await self.catch_up(conversation)
+
+    def forget(self, conversation: str) -> None:
+        """Drops what is remembered here of a conversation: something else than catch-up has moved the ledger."""
+        self._catch_up.forget(conversation)
+
+    async def _catch_up_some(self, heads: Mapping[str, int]) -> None:
+        positions = await self.tables.positions(heads)
+        for conversation, head in heads.items():
+            if head > positions.get(conversation, 0):
+                try:
+                    await self.catch_up(conversation)
+                except (CorruptEvent, LedgerBehind) as error:  # one bad conversation does not bar the others
+                    _LOG.error("ledger.behind", conversation=conversation, error=str(error))

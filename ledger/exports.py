@@ -1,0 +1,51 @@
+"""A path as a provider or another program takes it, with its media, and with what was lost or mended on the way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ledger.errors import LedgerDamaged, UnknownMedia
+from ledger.tables.media import get_media
+from ledger.transcript import read_transcript
+from projector.formats import STREAM_WRITERS, WRITERS, Export, write_stream
+from projector.formats.outgoing.metadata import leftovers
+from projector.formats.registry import NAMED
+from projector.formats.shared.history import Loss
+from projector.formats.shared.media_refs import attach, names_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ledger.engine import Engine
+    from projector import Message
+
+
+async def export(
+    engine: Engine,
+    conversation: str,
+    format_name: str,
+    *,
+    selections: Mapping[str, str] | None,
+    messages: Sequence[Message] | None,
+) -> Export:
+    """See `Ledger.export`."""
+    if format_name not in WRITERS and format_name not in STREAM_WRITERS:
+        names = ", ".join((*WRITERS, *STREAM_WRITERS))
+        raise ValueError(f"{format_name!r} is no format to export to: use one of {names}")
+    path = await read_transcript(engine, conversation, selections=selections) if messages is None else messages
+    found: dict[str, bytes] = {}
+    missing: list[Loss] = []
+    own = set(await engine.tables.media_of(conversation))  # whoever writes another's name gets nothing of it
+    for media_id in names_of(path):
+        try:
+            if media_id not in own:
+                raise UnknownMedia(media_id)
+            found[media_id] = (await get_media(engine.tables, media_id)).data
+        except (UnknownMedia, LedgerDamaged) as error:
+            missing.append(Loss(str(error)))
+    whole = [attach(message, found.get) for message in path]
+    written = WRITERS[format_name](whole) if format_name in WRITERS else write_stream(whole, format_name)
+    name = format_name.removesuffix("-stream")
+    return replace(written, losses=(*missing, *written.losses, *leftovers(whole, NAMED[name])))

@@ -1,0 +1,87 @@
+"""Lists: conversations, their runs, and what of a conversation is still open or could not be applied."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ledger.errors import LedgerBehind, LedgerDiverged, UnknownRun
+from ledger.following import open_runs_of
+from projector import load, open_runs
+from stream import CorruptEvent, SnapshotUnreadable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ledger.engine import Engine
+    from ledger.following import OpenRun
+    from ledger.records import ConversationInfo, RunInfo
+    from ledger.tables.conversations import Page
+    from projector import State
+    from projector.run_draft import Anomaly
+
+
+async def list_conversations(engine: Engine, page: Page) -> AsyncIterator[ConversationInfo]:
+    """See `Ledger.conversations`."""
+    if page.limit is not None and page.limit < 0:
+        raise ValueError(f"limit must be 0 or more, not {page.limit}")
+    await engine.catch_up_all()
+    async for info in engine.tables.conversations(page):
+        yield info
+
+
+async def list_runs(engine: Engine, conversation: str | None, *, status: str | None) -> AsyncIterator[RunInfo]:
+    """See `Ledger.runs`."""
+    if conversation is not None:
+        await engine.read_up(conversation)
+    else:
+        await engine.catch_up_all()
+    states = _States(engine)
+    async for run in engine.tables.runs(conversation, only_open=status in ("open", "created", "streaming")):
+        told = await states.of(run) if run.status == "open" else run
+        if status in (None, told.status) or (status == "open" and told.outcome is None):
+            yield told
+
+
+async def find_run(engine: Engine, run_id: str) -> str:
+    """See `Ledger.find_run`."""
+    await engine.catch_up_all()
+    homes = await engine.tables.homes(run_id)
+    if len(homes) != 1:
+        raise UnknownRun(run_id)
+    return homes[0]
+
+
+async def list_open_runs(engine: Engine, conversation: str) -> list[OpenRun]:
+    """See `Ledger.open_runs`."""
+    return open_runs_of((await engine.require(conversation)).state)
+
+
+async def list_anomalies(engine: Engine, conversation: str) -> list[Anomaly]:
+    """See `Ledger.anomalies`."""
+    await engine.require(conversation)
+    try:
+        loaded = await load(open_runs, engine.store, engine.store.snapshots, conversation)
+    except SnapshotUnreadable:
+        return []
+    return list(loaded.state.anomalies)
+
+
+class _States:
+    """How far open runs have come, each conversation looked at once."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._states: dict[str, State | None] = {}
+
+    async def of(self, run: RunInfo) -> RunInfo:
+        """The run as `created` or `streaming`; as it is where the log does not tell."""
+        if run.conversation not in self._states:
+            try:
+                self._states[run.conversation] = (await self._engine.catch_up(run.conversation)).state
+            except (LedgerBehind, LedgerDiverged, CorruptEvent):
+                self._states[run.conversation] = None
+        state = self._states[run.conversation]
+        draft = None if state is None else state.open.get(run.run_id)
+        return run if draft is None else replace(run, status="streaming" if draft.is_streaming else "created")

@@ -1,0 +1,46 @@
+"""How a run ends from outside: recovered where its writer is lost, or asked to stop."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ledger.amendments import select as select_message
+from ledger.errors import UnknownRun
+from projector import events as ev
+from stream import Producer, ProducerFenced, ProducerGap
+
+if TYPE_CHECKING:
+    from ledger.engine import Engine
+    from ledger.records import RunInfo
+    from projector.events import Action
+
+
+async def recover(engine: Engine, conversation: str, run_id: str, action: Action, *, select: bool) -> RunInfo:
+    """See `Ledger.recover`."""
+    if action not in ("commit", "fail", "cancel"):
+        raise ValueError(f"{action!r} is no way to recover a run: use commit, fail or cancel")
+    state = (await engine.require(conversation)).state
+    if run_id in state.open:
+        watermark = await engine.store.producer(conversation, run_id)
+        epoch = 0 if watermark is None else watermark.epoch + 1
+        recovered = ev.to_event(ev.RunRecovered(run_id, action, state.last_seq))
+        with suppress(ProducerFenced, ProducerGap):  # somebody else recovers it too: the first end counts
+            await engine.store.append(conversation, [recovered], producer=Producer(run_id, epoch, 0))
+        await engine.catch_up(conversation)
+    run = await engine.tables.run(conversation, run_id)
+    if run is None:
+        raise UnknownRun(run_id)
+    left = [message.id for message, on_path in await engine.tables.messages_of(conversation, run_id) if on_path]
+    if select and left:
+        await select_message(engine, conversation, left[-1])
+    return run
+
+
+async def cancel(engine: Engine, conversation: str, run_id: str, *, by: str | None) -> None:
+    """See `Ledger.cancel`."""
+    if run_id not in (await engine.require(conversation)).state.open:
+        if await engine.tables.run(conversation, run_id) is None:
+            raise UnknownRun(run_id)
+        return
+    await engine.note(conversation, ev.RunCancelRequested(run_id, by))

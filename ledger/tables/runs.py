@@ -1,0 +1,133 @@
+"""The runs of conversations, open and ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from ledger.records import RunInfo
+from ledger.tables.texts import KEY, PAGE_ROWS, marks, pieces
+from projector.json_text import decode, encode
+from projector.run_draft import read_usage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from projector import Message
+    from projector.events import RunUsage
+    from projector.run_draft import Usage
+    from stream.sqlite import Sql
+
+_PUT: Final = """
+INSERT INTO runs (conversation, id, seq, status, body, first) SELECT ?1, ?2, ?3, ?4, ?5, ?6
+WHERE NOT EXISTS (SELECT 1 FROM runs WHERE conversation = ?1 AND id = ?2) RETURNING 1"""
+_END: Final = """
+UPDATE runs SET status = ?4, body = ?5, first = ?6 WHERE conversation = ?1 AND id = ?2 AND seq = ?3 AND status = 'open'
+RETURNING 1"""
+_FAIL: Final = "UPDATE runs SET status = 'failed', body = ?3 WHERE conversation = ?1 AND id = ?2"
+_NOTE: Final = "UPDATE runs SET body = ?3 WHERE conversation = ?1 AND id = ?2"
+_IS_SUPERSEDED: Final = """CASE WHEN r.status = 'committed' AND EXISTS (
+  SELECT 1 FROM messages AS f JOIN messages AS s
+    ON s.conversation = f.conversation AND coalesce(s.parent, '') = coalesce(f.parent, '') AND s.on_path = 1
+  WHERE f.conversation = r.conversation AND f.id = r.first AND s.is_committed = 1 AND s.started > f.started)
+  THEN 1 ELSE 0 END"""
+_ONE: Final = f"SELECT r.body, {_IS_SUPERSEDED} FROM runs AS r WHERE r.conversation = {KEY} AND r.id = ?2"  # noqa: S608
+_LISTED: Final = f"""
+SELECT c.stream_id, r.seq, r.body, {_IS_SUPERSEDED}
+FROM runs AS r JOIN conversations AS c ON c.id = r.conversation
+WHERE (c.stream_id, r.seq) > (?1, ?2)"""  # noqa: S608 - constants
+_ORDER: Final = "ORDER BY c.stream_id, r.seq LIMIT ?3"
+_HOMES: Final = """
+SELECT c.stream_id FROM runs AS r JOIN conversations AS c ON c.id = r.conversation WHERE r.id = ?1 ORDER BY c.stream_id"""
+
+
+async def put(sql: Sql, key: int, info: RunInfo, first: str | None = None) -> bool:
+    """A run whose id is new here; False for one that was used before. `first` is its first message on the path."""
+    return bool(await sql(_PUT, (key, info.run_id, info.seq, info.status, encode(info), first)))
+
+
+async def end(sql: Sql, key: int, info: RunInfo, first: str | None) -> bool:
+    """An open run ends; False where this is none."""
+    return bool(await sql(_END, (key, info.run_id, info.seq, info.status, encode(info), first)))
+
+
+async def drop(sql: Sql, key: int, run_id: str) -> None:
+    """Takes a run away, to be written anew."""
+    await sql("DELETE FROM runs WHERE conversation = ?1 AND id = ?2", (key, run_id))
+
+
+async def fail(sql: Sql, key: int, run_id: str, error: str) -> None:
+    """Lists a run as failed that is listed as open; `error` is JSON."""
+    look = "SELECT body FROM runs WHERE conversation = ?1 AND id = ?2 AND status = 'open'"
+    for (body,) in await sql(look, (key, run_id)):
+        info: RunInfo = decode(body, RunInfo)
+        told = replace(info, status="failed", outcome="failed", error=error)
+        await sql(_FAIL, (key, run_id, encode(told)))
+
+
+async def add_usage(sql: Sql, key: int, body: RunUsage) -> bool:
+    """Usage of a run that ended; False where there is none."""
+    look = "SELECT body FROM runs WHERE conversation = ?1 AND id = ?2 AND status <> 'open'"
+    found = await sql(look, (key, body.run_id))
+    if found:
+        info: RunInfo = decode(found[0][0], RunInfo)
+        used = replace(info, usage=info.usage | {body.request_id: read_usage(body)})
+        await sql(_NOTE, (key, body.run_id, encode(used)))
+    return bool(found)
+
+
+async def put_usage(sql: Sql, key: int, run_id: str, usage: dict[str, Usage]) -> None:
+    """All usage of a run, in the place of what was told of it."""
+    found = await sql("SELECT body FROM runs WHERE conversation = ?1 AND id = ?2", (key, run_id))
+    info: RunInfo = decode(found[0][0], RunInfo)
+    await sql(_NOTE, (key, run_id, encode(replace(info, usage=usage))))
+
+
+async def run(sql: Sql, conversation: str, run_id: str) -> RunInfo | None:
+    """One run."""
+    found = await sql(_ONE, (conversation, run_id))
+    return _read(*found[0]) if found else None
+
+
+async def page(
+    sql: Sql, conversation: str | None, after: tuple[str, int], *, only_open: bool
+) -> list[tuple[RunInfo, tuple[str, int]]]:
+    """The next runs in order of conversation and start, each with its place; those that are open as `open`."""
+    text = f"{_LISTED} AND r.status = 'open'" if only_open else _LISTED
+    if conversation is None:
+        found = await sql(f"{text} {_ORDER}", (*after, PAGE_ROWS))
+    else:
+        found = await sql(f"{text} AND c.stream_id = ?4 {_ORDER}", (*after, PAGE_ROWS, conversation))
+    return [(_read(*row[2:]), (row[0], row[1])) for row in found]
+
+
+async def homes(sql: Sql, run_id: str) -> list[str]:
+    """The conversations that have a run of this id."""
+    return [name for (name,) in await sql(_HOMES, (run_id,))]
+
+
+async def prompts(sql: Sql, conversation: str, path: Sequence[Message]) -> dict[str, tuple[int, ...]]:
+    """The seqs at which steps of the runs on a path began, by run.
+
+    Of a run that the path leaves in the middle only those that led to what is on it.
+    """
+    last: dict[str, int] = {}
+    counts: Counter[str] = Counter()
+    for message in path:
+        last[message.run_id] = message.seq
+        counts[message.run_id] += 1
+    found: dict[str, tuple[int, ...]] = {}
+    for some in pieces(list(last)):
+        text = f"SELECT id, body FROM runs WHERE conversation = {KEY} AND id IN ({marks(len(some), 2)})"  # noqa: S608 - marks
+        for run_id, body in await sql(text, (conversation, *some)):
+            info: RunInfo = decode(body, RunInfo)
+            is_whole = counts[run_id] >= info.messages
+            found[run_id] = tuple(seq for seq in info.prompts if is_whole or seq < last[run_id])
+    return found
+
+
+def _read(body: bytes, is_superseded: int) -> RunInfo:
+    info: RunInfo = decode(body, RunInfo)
+    return replace(info, status="superseded") if is_superseded else info

@@ -1,0 +1,200 @@
+"""A file, or a folder of files, taken in: looked through first, then stored, each conversation once."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from ledger.errors import LedgerError
+from ledger.transfer.adoption import ImportedLog, place_of
+from ledger.transfer.files import FileError, open_lines
+from ledger.transfer.importing import import_history
+from ledger.transfer.jsonl import TAILFOLD, Section, look_through
+from ledger.transfer.progress import untold
+from ledger.transfer.sources import AUTO, FORMATS, base_of, is_tailfold, name_of, read_file
+from projector.formats.shared.history import Loss
+from stream import InvalidEvent, StreamError
+from stream.limits import check_id
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from ledger.engine import Engine
+    from ledger.transfer.progress import Progress
+    from ledger.transfer.recorded import Recorded
+
+T = TypeVar("T")
+R = TypeVar("R")
+IMPORTS: Final = (AUTO, TAILFOLD, *FORMATS)
+"""What `format` may be."""
+_AT_ONCE: Final = 8
+
+
+class ImportedHistory(msgspec.Struct, frozen=True):
+    """What became of a conversation that others have kept: events and runs that were added, messages that were there.
+
+    `head` is the last event of its log now, `losses` what has no place in it.
+    """
+
+    file: str
+    conversation: str
+    added: int
+    runs: int
+    known: int
+    head: int
+    losses: tuple[Loss, ...]
+
+
+class RefusedFile(NamedTuple):
+    """A file of a folder that was not taken in, or only the conversations before the one that `error` is about."""
+
+    file: str
+    error: LedgerError | StreamError
+
+
+class ImportReport(NamedTuple):
+    """What became of a file or a folder: its conversations in order, and the files of a folder that were refused."""
+
+    conversations: tuple[ImportedHistory | ImportedLog, ...]
+    refused: tuple[RefusedFile, ...] = ()
+
+
+class Source(NamedTuple):
+    """A file that was looked through: the sections of an export, or conversations of another format."""
+
+    path: Path
+    base: str
+    sections: Sequence[Section]
+    recorded: Sequence[Recorded]
+
+    @property
+    def needs_database(self) -> bool:
+        """Whether there must be a database already: an export whose beginning is gone goes on from one."""
+        return any(section.header.floor > section.header.origin for section in self.sections)
+
+
+async def import_file(
+    ledger: Engine,
+    path: Path,
+    *,
+    format: str = AUTO,  # noqa: A002 - the word users know from the command line
+    into: str | None = None,
+    progress: Progress = untold,
+) -> ImportReport:
+    """Takes in a file, or every file below a folder; see `Ledger.import_file`."""
+    check_format(format)
+    if await anyio.Path(path).is_dir():
+        if into is not None:
+            raise ValueError("--into is for files of one conversation, not for a folder: leave it out")
+        return await _import_folder(ledger, path, format, progress)
+    if into is not None:
+        check_id("conversation id", into)
+    return ImportReport(tuple(await _open_and_import(ledger, path, base_of(path), format, into, progress)))
+
+
+async def import_source(
+    ledger: Engine, source: Source, into: str | None = None, progress: Progress = untold
+) -> list[ImportedHistory | ImportedLog]:
+    """Stores the conversations of a file; under the id `into`, if one is given."""
+    places = [await place_of(ledger, section, into or section.header.conversation) for section in source.sections]
+    done: list[ImportedHistory | ImportedLog] = [await place.take_in(ledger, progress) for place in places]
+    names = name_of(source.base, source.recorded) if into is None else [into]
+    shown = untold if into is None else progress
+
+    async def import_one(named: tuple[str, Recorded]) -> ImportedHistory:
+        name, recorded = named
+        try:
+            with shown(f"importing {name}") as advance:
+                taken = await import_history(ledger, name, recorded, advance)
+        except InvalidEvent as error:
+            raise FileError(f"{source.path}: conversation {name!r} can't be stored: {error.why}") from error
+        losses = () if recorded.history is None else recorded.history.losses
+        return ImportedHistory(str(source.path), name, taken.events, taken.runs, taken.known, taken.head, losses)
+
+    for outcome in await _each(import_one, list(zip(names, source.recorded, strict=False))):
+        if isinstance(outcome, LedgerError | StreamError):
+            raise outcome
+        done.append(outcome)
+    return done
+
+
+def open_source(stack: ExitStack, path: Path, base: str, format_name: str = AUTO, into: str | None = None) -> Source:
+    """Looks a file through, which stays open as long as `stack`. Raises `FileError`."""
+    file = stack.enter_context(open_lines(path))
+    if format_name == TAILFOLD or (format_name == AUTO and is_tailfold(file, path)):
+        source = Source(path, base, look_through(file, path), ())
+    else:
+        source = Source(path, base, (), read_file(stack, file, path, format_name))
+    count = len(source.sections) + len(source.recorded)
+    if into is not None and count > 1:
+        raise FileError(f"{path}: --into is for files of one conversation, this one holds {count}: leave it out")
+    return source
+
+
+def check_format(name: str) -> None:
+    """Raises `ValueError` for what is no format to import."""
+    if name not in IMPORTS:
+        raise ValueError(f"{name!r} is no format: use one of {', '.join(IMPORTS)}")
+
+
+async def _import_folder(ledger: Engine, folder: Path, format_name: str, progress: Progress) -> ImportReport:
+    """Every file below a folder, in the order of their names; one that can't be taken in does not stop the others."""
+    paths = await anyio.to_thread.run_sync(_files_below, folder, Path(ledger.tables.database.path))
+    done: list[ImportedHistory | ImportedLog] = []
+    refused: list[RefusedFile] = []
+    with progress(f"importing {folder}", len(paths)) as advance:
+
+        async def import_one(path: Path) -> list[ImportedHistory | ImportedLog]:
+            try:
+                return await _open_and_import(ledger, path, base_of(path, folder), format_name, None, untold)
+            finally:
+                advance(1)
+
+        for path, outcome in zip(paths, await _each(import_one, paths), strict=True):
+            if isinstance(outcome, LedgerError | StreamError):
+                refused.append(RefusedFile(str(path), outcome))
+            else:
+                done += outcome
+    return ImportReport(tuple(done), tuple(refused))
+
+
+async def _open_and_import(
+    ledger: Engine, path: Path, base: str, format_name: str, into: str | None, progress: Progress
+) -> list[ImportedHistory | ImportedLog]:
+    with ExitStack() as stack:  # in a thread, so that the loop serves others while a large file is looked through
+        source = await anyio.to_thread.run_sync(partial(open_source, stack, path, base, format_name, into))
+        return await import_source(ledger, source, into, progress)
+
+
+def _files_below(folder: Path, data: Path) -> list[Path]:
+    """But for hidden files, and for the database, which may lie there too."""
+    own = data.resolve()
+    return [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.name.startswith(".") and not str(path.resolve()).startswith(str(own))
+    ]
+
+
+async def _each(work: Callable[[T], Awaitable[R]], given: Sequence[T]) -> list[R | LedgerError | StreamError]:
+    """What `work` makes of each, or has failed with, in their order; several at once, for they share their commits."""
+    outcomes: list[R | LedgerError | StreamError] = [FileError("it was not looked at")] * len(given)
+    left = iter(enumerate(given))
+
+    async def worker() -> None:
+        for at, one in left:
+            try:
+                outcomes[at] = await work(one)
+            except (LedgerError, StreamError) as error:
+                outcomes[at] = error
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(min(_AT_ONCE, len(given))):
+            tasks.start_soon(worker)
+    return outcomes

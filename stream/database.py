@@ -1,0 +1,49 @@
+"""What is asked of a database that keeps tables: transactions and looks, each a job that awaits only its statements.
+
+A job is `async def job(sql)`. It may be run again, where another process was in its way: so it changes nothing but
+through `sql`, and returns its result. What is logged or remembered of it comes after it has returned.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+
+class Sql(Protocol):
+    """Runs one statement of a job, and gives all its rows."""
+
+    def __call__(self, text: str, parameters: Sequence[Any] = (), /) -> Awaitable[list[Row]]:
+        """`await sql(text, parameters)`."""
+        ...
+
+
+class Database(Protocol):
+    """A database that is open. Every operation raises `StoreClosed`, `StoreUnusable`, `StoreFull` and `StoreBusy`."""
+
+    async def transact(self, job: Callable[[Sql], Awaitable[T]]) -> T:
+        """Runs `job(sql)` as one transaction that is whole or absent; a cancelled caller does not cut it.
+
+        Raises what the job raises, with nothing stored, and `RuntimeError` for a job that awaits something else.
+        """
+        ...
+
+    async def look(self, job: Callable[[Sql], Awaitable[T]]) -> T:
+        """Runs `job(sql)`, which only reads: all its statements see one moment, with every commit acknowledged before.
+
+        Raises what the job raises, and `RuntimeError` for a job that awaits something else.
+        """
+        ...
+
+    async def install(self, component: str, scripts: Sequence[str]) -> None:
+        """Brings the tables of `component` to their newest form: script by script from the one that they have."""
+        ...
+
+    async def close(self) -> None:
+        """Finishes what was handed over, then closes."""
+        ...

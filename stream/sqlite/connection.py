@@ -1,0 +1,64 @@
+"""Connections to SQLite, each with a thread of its own to which whole functions are handed: each is one trip."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from functools import partial
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+import aiosqlite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+T = TypeVar("T")
+_ITER_ROWS: Final = 64
+_CACHED_STATEMENTS: Final = 256
+
+
+class Connection(aiosqlite.Connection):
+    """In autocommit. It never waits for a lock: that is done with jitter in the event loop, not asleep in the thread."""
+
+    def __init__(self, path: str) -> None:
+        options = {"isolation_level": None, "timeout": 0, "cached_statements": _CACHED_STATEMENTS}
+        super().__init__(partial(sqlite3.connect, path, **options), _ITER_ROWS)
+
+    async def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        """Runs a function in SQLite's thread, after what was handed over before; a cancelled caller does not cut it."""
+        return await self._execute(function, self._conn)  # type: ignore[no-any-return, no-untyped-call]
+
+    def post(self, function: Callable[[sqlite3.Connection], object]) -> None:
+        """As `run`, and nobody waits for it."""
+        if self._connection is not None:
+            self._tx.put_nowait((None, partial(function, self._connection)))
+
+
+class Connections:
+    """Opens connections and surely closes them: one that is left open would keep the interpreter from exiting."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._open: list[Connection] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for connection in reversed(self._open):  # readers first, so that the writer may fold the WAL back
+            await connection.close()
+
+    async def connect(self) -> Connection:
+        """Another connection, with nothing set yet."""
+        connection = Connection(self._path)
+        self._open.append(connection)
+        connecting = asyncio.ensure_future(connection)
+        try:
+            await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            await asyncio.wait([connecting])  # cut off half way, aiosqlite would leave its thread behind
+            raise
+        return connection

@@ -1,0 +1,148 @@
+"""A program of before version 4 that has the file open while it is migrated: its statements fail by name, nothing is half."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from ledger import open_ledger
+
+pytestmark = pytest.mark.anyio
+
+VERSION_3: Final = Path(__file__).parent / "fixtures" / "version_3.db.gz"
+NEW_CONVERSATION: Final = """
+INSERT INTO conversations (name) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM conversations WHERE name = ?1)"""
+ADVANCE: Final = """
+UPDATE conversations SET projected_seq = ?3, replay_from = ?4 WHERE name = ?1 AND projected_seq = ?2 AND rewound = ?5
+RETURNING id"""
+LOOK: Final = "SELECT messages, runs, erased FROM conversations WHERE name = ?"
+NOTE: Final = "UPDATE conversations SET erased = ?2 WHERE name = ?1"
+KEY: Final = "SELECT id FROM conversations WHERE name = ?"
+POSITION: Final = """
+SELECT projected_seq, replay_from, leaf, messages, orphans, holes, erased, rewound FROM conversations WHERE name = ?"""
+# What that program does, statement by statement as it was written, in the order in which it runs them.
+ADVANCING: Final = [(NEW_CONVERSATION, ("talk",)), (ADVANCE, ("talk", 67, 68, 68, 0))]
+WRITES: Final[dict[str, list[tuple[str, tuple[object, ...]]]]] = {
+    "begin": [
+        *ADVANCING,
+        (
+            """
+INSERT INTO runs (conversation, id, seq, status, body) SELECT ?1, ?2, ?3, ?4, ?5
+WHERE NOT EXISTS (SELECT 1 FROM runs WHERE conversation = ?1 AND id = ?2) RETURNING 1""",
+            (1, "late", 68, "open", b"{}"),
+        ),
+        (
+            """
+UPDATE conversations SET runs = runs + ?2, messages = messages + ?3, active_at = max(active_at, ?4) WHERE id = ?1""",
+            (1, 1, 0, 1),
+        ),
+    ],
+    "commit": [
+        *ADVANCING,
+        (
+            """
+UPDATE runs SET status = ?4, body = ?5, first = ?6 WHERE conversation = ?1 AND id = ?2 AND seq = ?3 AND status = 'open'
+RETURNING 1""",
+            (1, "late", 68, "committed", b"{}", None),
+        ),
+        (
+            """
+INSERT INTO messages (conversation, id, run, parent, seq, on_path, started, is_committed, crc, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",  # noqa: E501 - as it was written
+            (1, "late.1", "late", None, 68, 1, 68, 1, 0, b"{}"),
+        ),
+        ("UPDATE conversations SET leaf = ?2 WHERE id = ?1", (1, "late.1")),
+    ],
+    "amend": [
+        *ADVANCING,
+        ("UPDATE messages SET crc = ?3, body = ?4 WHERE conversation = ?1 AND id = ?2", (1, "r1.1", 0, b"{}")),
+    ],
+    "select": [*ADVANCING, ("INSERT INTO selections VALUES (?, ?, ?)", (1, 68, "r1.1"))],
+    "choose": [*ADVANCING, ("INSERT INTO choices SELECT ?1, ?2, ?3, ?4, ?5", (1, 68, "context.expanded", 0, b"{}"))],
+    "describe": [*ADVANCING, ("UPDATE conversations SET title = ?2 WHERE id = ?1", (1, '"late"'))],
+    "media": [
+        (NEW_CONVERSATION, ("talk",)),
+        ("INSERT INTO media VALUES (?, ?, ?, ?)", ("late", "image/png", 1, b"x")),
+    ],
+    "begin an erasure": [(NEW_CONVERSATION, ("talk",)), (LOOK, ("talk",)), (NOTE, ("talk", "{}"))],
+    "claim an erasure": [(LOOK, ("talk",)), (NOTE, ("talk", "{}"))],
+    "wipe": [
+        ("SELECT id, erased FROM conversations WHERE name = ?", ("talk",)),
+        ("DELETE FROM messages WHERE conversation = ?", (1,)),
+    ],
+    "rewind": [
+        (
+            """UPDATE conversations SET projected_seq = ?2, replay_from = min(replay_from, ?2), rewound = rewound + 1
+              WHERE name = ?1 AND projected_seq > ?2""",
+            ("talk", 1),
+        ),
+    ],
+    "skip a hole": [
+        (NEW_CONVERSATION, ("talk",)),
+        ("SELECT id, projected_seq, holes FROM conversations WHERE name = ?", ("talk",)),
+    ],
+    "rewrite": [(KEY, ("talk",)), ("DELETE FROM messages WHERE conversation = ? AND run = ?", (1, "r1"))],
+    "rebuild": [(KEY, ("talk",)), ("UPDATE messages SET selected = 0 WHERE conversation = ? AND selected", (1,))],
+}
+READS: Final = {
+    "position": (POSITION, ("talk",)),
+    "message": (
+        "SELECT id, crc, body FROM messages WHERE conversation = (SELECT id FROM conversations WHERE name = ?1) AND id = ?2",
+        ("talk", "r1.1"),
+    ),
+    "list": ("SELECT name, messages FROM conversations", ()),
+}
+
+
+def everything(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as raw:
+        return list(raw.iterdump())
+
+
+def run(connection: sqlite3.Connection, statements: list[tuple[str, tuple[Any, ...]]]) -> None:
+    """One transaction of the old program: what fails rolls all of it back."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for text, parameters in statements:
+            connection.execute(text, parameters).fetchall()
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+@pytest.mark.parametrize("operation", WRITES)
+async def test_what_an_older_program_writes_after_the_migration_fails_by_name(tmp_path: Path, operation: str) -> None:
+    path = tmp_path / "chat.db"
+    path.write_bytes(gzip.decompress(VERSION_3.read_bytes()))
+    shutil.copy(path, tmp_path / "before.db")
+    statements = WRITES[operation]
+    with closing(sqlite3.connect(tmp_path / "before.db", isolation_level=None)) as raw:
+        before = everything(tmp_path / "before.db")
+        run(raw, statements)  # it is what the program did
+        assert operation in ("claim", "skip a hole") or everything(tmp_path / "before.db") != before
+    with closing(sqlite3.connect(path, isolation_level=None)) as open_before:
+        open_before.execute(POSITION, ("talk",)).fetchall()  # prepared, and cached
+        async with open_ledger(str(path)):
+            pass
+        before = everything(path)
+        with pytest.raises(sqlite3.OperationalError, match=r"no such column: name|has no column named name"):
+            run(open_before, statements)
+        assert everything(path) == before
+
+
+@pytest.mark.parametrize("question", READS)
+async def test_what_an_older_program_asks_after_the_migration_fails_by_name(tmp_path: Path, question: str) -> None:
+    path = tmp_path / "chat.db"
+    path.write_bytes(gzip.decompress(VERSION_3.read_bytes()))
+    with closing(sqlite3.connect(path, isolation_level=None)) as open_before:
+        assert open_before.execute(*READS[question]).fetchall()
+        async with open_ledger(str(path)):
+            pass
+        with pytest.raises(sqlite3.OperationalError, match="no such column: name"):
+            open_before.execute(*READS[question]).fetchall()
