@@ -172,12 +172,10 @@ class BedrockStream(StreamReader[dict[str, JsonText]]):
         return draft.note(rest) + _use(draft, fields.get("usage", "null"))
 
     def _start(self, fields: dict[str, JsonText]) -> tuple[list[ev.Body], Draft]:
-        old = self._draft
-        bodies = [] if old is None or old.is_finished else old.finish("partial")
-        self._steps += 1
-        draft = self._draft = ResponseDraft(self._run_id, self._mint(), self._steps)
-        self._conclude(StreamEnd("incomplete"))
-        return [*bodies, *draft.start(maybe_text(fields, "role") if "role" in fields else "assistant")], draft
+        role = maybe_text(fields, "role") or "" if "role" in fields else "assistant"
+        bodies, draft = self._begin_next(self._draft, ResponseDraft, None, role)
+        self._draft = draft
+        return bodies, draft
 
     def _open(self) -> tuple[list[ev.Body], Draft]:
         """The response that is open; some streams are recorded without their `messageStart`."""

@@ -94,11 +94,9 @@ class GeminiStream(StreamReader[dict[str, JsonText]]):
         old = self._draft
         if old is not None and ref in (None, old.ref) and not (old.is_finished and has_content):
             return [], old
-        bodies = [] if old is None or old.is_finished else old.finish("partial")
-        draft = _Draft(self._run_id, self._mint(), self._steps + 1, ref)
-        self._draft, self._steps = draft, self._steps + 1
-        self._conclude(StreamEnd("incomplete"))
-        return [*bodies, *draft.start()], draft
+        bodies, draft = self._begin_next(old, _Draft, ref)
+        self._draft = draft
+        return bodies, draft
 
     def _finish(self, draft: _Draft, fields: dict[str, JsonText], candidate: dict[str, JsonText]) -> list[ev.Body]:
         feedback = split(fields.get("promptFeedback", "{}"))

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 from projector import events as ev
 from projector.formats.format import FormatError, StreamEnd
 from projector.formats.shared.fields import Fields, shown
+from projector.formats.shared.response import ResponseDraft
 from projector.json_text import InvalidJson, JsonText, decode, dump, raw, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 F = TypeVar("F")
+D = TypeVar("D", bound=ResponseDraft[Any])
 DONE: Final = "[DONE]"
 _EMPTY: Final = ("null", '""', "[]", "{}")
 
@@ -81,6 +83,16 @@ class StreamReader(ABC, Generic[F]):
 
     def _refusal(self, error: InvalidJson) -> FormatError:  # noqa: ARG002 - some say why
         return FormatError(self.EXPECTED)
+
+    def _begin_next(
+        self, old: D | None, make: Callable[[str, str, int, str | None], D], ref: str | None, role: str = "assistant"
+    ) -> tuple[list[ev.Body], D]:
+        """Another response begins, also in the middle of one, which stays as far as it came."""
+        bodies = [] if old is None or old.is_finished else old.finish("partial")
+        self._steps += 1
+        draft = make(self._run_id, self._mint(), self._steps, ref)
+        self._conclude(StreamEnd("incomplete"))
+        return [*bodies, *draft.start(role)], draft
 
     def _conclude(self, end: StreamEnd) -> None:
         """How the run ends; an error in the stream is not undone by what follows."""
