@@ -329,6 +329,13 @@ def test_a_fault_of_ours_is_no_fault_of_the_chunk(
         [stream.feed(chunk) for chunk in STARTS[name]]
 
 
+def test_a_reason_that_is_a_number_ends_a_response_of_gemini() -> None:
+    stream = make("gemini")
+    bodies = stream.feed({"candidates": [{"content": {"parts": [{"text": "Hi"}]}, "finishReason": 1}]})
+    assert type(bodies[-2]).__name__ == "MessageFinished"
+    assert stream.end().outcome == "completed"
+
+
 @pytest.mark.parametrize("name", sorted(STREAMS))
 def test_what_is_no_text_and_no_json_says_what_was_expected(name: str) -> None:
     no_chunks: list[Callable[[], Any]] = [

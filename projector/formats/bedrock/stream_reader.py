@@ -155,7 +155,7 @@ class BedrockStream(StreamReader[dict[str, JsonText]]):
     def stop(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`messageStop`: the response is whole."""
         bodies, draft = self._open()
-        reason = maybe_text(fields, "stopReason") if "stopReason" in fields else need_text(fields, "stopReason")
+        reason: Any = decode(need(fields, "stopReason"))
         self._conclude(StreamEnd("completed", finish_reason=reason))
         rest = {name: text for name, text in fields.items() if name not in ("stopReason", _PADDING)}
         bodies += draft.note(rest)
