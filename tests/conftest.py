@@ -8,9 +8,10 @@ import pytest
 import structlog
 
 from tests.backends import BACKENDS, Backend, Store
+from tests.fork_server import COMMANDS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
 
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 def _own_logs() -> None:
     """What one test does to the logs of the program is not there in the next."""
     structlog.reset_defaults()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _end_of_commands() -> Iterator[None]:
+    """The server that runs commands ends with the tests."""
+    yield
+    COMMANDS.close()
 
 
 @pytest.fixture

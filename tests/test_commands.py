@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.fork_server import COMMANDS
+
 SAMPLE = Path(str(files("ledger.admin").joinpath("sample.jsonl")))
 
 
@@ -25,12 +27,13 @@ class Shell:
         return [sys.executable, "-W", "error", "-m", "ledger.admin", "--data", str(self.data), *words]
 
     def run(self, *words: str, code: int = 0) -> str:
-        done = subprocess.run(self.command(*words), capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == code, done.stderr + done.stdout
-        assert "Traceback" not in done.stderr + done.stdout
+        done = COMMANDS.run(*self.command(*words)[5:])  # what follows `-m ledger.admin`
+        stdout, stderr = done.stdout.decode(), done.stderr.decode()
+        assert done.returncode == code, stderr + stdout
+        assert "Traceback" not in stderr + stdout
         if code != 2:
-            assert done.stderr == ""
-        return done.stdout if code != 2 else done.stderr
+            assert stderr == ""
+        return stdout if code != 2 else stderr
 
     def read(self, *words: str, code: int = 0) -> Any:
         return json.loads(self.run(*words, "--json", code=code))

@@ -16,6 +16,7 @@ import pytest
 from ledger.transfer.files import FileError, open_lines
 from ledger.transfer.jsonl import look_through
 from stream import Event, NewEvent, open_store
+from tests.fork_server import COMMANDS
 from tests.talk import conversation, finished, new, said, started
 from tests.test_bad_input import refused
 from tests.test_commands import SAMPLE, Shell
@@ -76,7 +77,7 @@ def events_of(shell: Shell, conversation_id: str) -> list[Event]:
 
 def aside(shell: Shell, *words: str, code: int, given: bytes | None = None) -> tuple[str, str]:
     """Runs a command that tells something on standard error beside what it prints."""
-    done = subprocess.run(shell.command(*words), capture_output=True, timeout=60, check=False, input=given)
+    done = COMMANDS.run(*shell.command(*words)[5:], given=given or b"")
     assert done.returncode == code, done.stderr
     assert b"Traceback" not in done.stderr
     return done.stdout.decode(), done.stderr.decode()

@@ -190,7 +190,12 @@ def test_a_backup_that_is_interrupted_leaves_nothing(shell: Shell, tmp_path: Pat
     shell.play()
     with closing(sqlite3.connect(shell.data)) as raw, raw:
         raw.execute("INSERT INTO snapshots SELECT 1, 'big', 1, zeroblob(100000000)")
-    with subprocess.Popen(shell.command("backup", "copy.db"), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as making:
+
+    def hear() -> None:  # what is started in the background, as tests may be, inherits that SIGINT is ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    command = shell.command("backup", "copy.db")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hear) as making:  # noqa: PLW1509
         while not (tmp_path / "copy.db.partial").exists():
             assert making.poll() is None
             time.sleep(0.001)
