@@ -234,10 +234,10 @@ async def check_erasure(ledger: Ledger, before: Before) -> None:
 
 SCENES: Final = {
     "record": Scene(prepare_nothing, record, check_record, 3),
-    "run": Scene(prepare_nothing, run_to_its_end, check_run, 16),
-    "recover": Scene(prepare_nothing, recover, check_recover, 16),
-    "describe": Scene(prepare_nothing, describe, check_describe, 36),
-    "commit": Scene(prepare_commit, commit, check_commit, 40, smoke=("two files",)),
+    "run": Scene(prepare_nothing, run_to_its_end, check_run, 12),
+    "recover": Scene(prepare_nothing, recover, check_recover, 14),
+    "describe": Scene(prepare_nothing, describe, check_describe, 31),
+    "commit": Scene(prepare_commit, commit, check_commit, 37, smoke=("two files",)),
     "compact": Scene(prepare_compaction, compact, check_compaction, 19),
     "erase": Scene(prepare_erasure, erase, check_erasure, 31, smoke=("one file", "two files")),
 }
