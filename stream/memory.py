@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class MemoryStore:
-    """An `EventStore` that is gone with its process. But for durability it keeps all that a store promises."""
+    """An `EventStore` that is gone with its process. Durability and several processes apart, it keeps every promise."""
 
     def __init__(self, *, clock_ms: Callable[[], int] = now_ms) -> None:
         self.incarnation = secrets.token_hex(16)

@@ -24,7 +24,7 @@ ROLES: Final = {"__init__", "stream_reader", "reader", "writer", "stream_writer"
 PARTS_OF_ROLES: Final = {
     "agui": {"fields", "growing", "known", "open", "outgoing_message", "stream_events"},
     "ai_sdk": {"growing", "outgoing_message", "stream_chunks"},
-    "chat": {"usage"},
+    "chat": {"growing", "usage"},
     "claude_code": {"stream_json"},
     "gemini": {"arguments"},
     "responses": {"growing"},
@@ -32,7 +32,6 @@ PARTS_OF_ROLES: Final = {
 """What a format truly has beside the roles that all share."""
 MADE_OF: Final = {"claude_code": {"anthropic"}}
 """Claude Code's logs hold what Anthropic's interface streamed, and are read by its adapter."""
-WITHOUT_CIRCLES: Final = PACKAGES
 DOCUMENTS: Final = re.compile(
     r"\blaws? \d+\b|\bEVENTS\.md|\bDESIGN\b|\bCONTEXT\b(?! #)|\bHOUSE\b|\bseeds? \d{3}\b|\bfacts/|\bthe design('s)?\b"
 )
@@ -217,7 +216,7 @@ def circle_of(start: str, graph: dict[str, set[str]]) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("package", WITHOUT_CIRCLES)
+@pytest.mark.parametrize("package", PACKAGES)
 def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
     known = modules(package)
     graph = {name: imports_of(path, known) - {name} for name, path in known.items()}
@@ -264,3 +263,50 @@ def test_the_library_points_at_no_document_that_a_user_does_not_have(package: st
     texts = [path for path in sorted((ROOT / package).rglob("*")) if path.suffix in {".py", ".sql"}]
     lines = [(path, line) for path in texts for line in path.read_text(encoding="utf-8").splitlines()]
     assert not [f"{path.relative_to(ROOT)}: {line.strip()}" for path, line in lines if DOCUMENTS.search(line)]
+
+
+def strangers(job: ast.AsyncFunctionDef) -> list[int]:
+    """The lines where a job waits for something that is neither a statement nor given its `sql`."""
+    lines = []
+    inner = list(job.body)
+    while inner:
+        node: ast.AST = inner.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.AsyncFor | ast.AsyncWith) or (isinstance(node, ast.comprehension) and node.is_async):
+            lines.append(job.lineno)
+        if isinstance(node, ast.Await) and not is_of_the_job(node.value):
+            lines.append(node.lineno)
+        inner += ast.iter_child_nodes(node)  # type: ignore[arg-type]
+    return lines
+
+
+def is_of_the_job(awaited: ast.expr) -> bool:
+    if not isinstance(awaited, ast.Call):
+        return False
+    given = [awaited.func, *awaited.args, *(keyword.value for keyword in awaited.keywords)]
+    return any(isinstance(each, ast.Name) and each.id == "sql" for each in given)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_jobs_await_only_their_statements(package: str) -> None:
+    """So a job can be driven to its end in one trip, and run again where another process was in the way."""
+    wrong, jobs = [], 0
+    for path in sources(package):
+        if "testing" in path.parts:  # there they are run twice, and watched
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.AsyncFunctionDef) and "sql" in {arg.arg for arg in node.args.args}:
+                jobs += 1
+                wrong += [f"{path.relative_to(ROOT)}:{line} in {node.name}" for line in strangers(node)]
+    assert not wrong
+    assert jobs or package == "projector"
+
+
+@pytest.mark.parametrize(
+    "body", ["await store.read(1)", "async for row in rows: pass", "[x async for x in y]", "await gather(sql())", "await sql"]
+)
+def test_a_job_that_awaits_something_else_is_found(body: str) -> None:
+    [job] = ast.parse(f"async def job(sql):\n  await sql('')\n  await other(1, sql)\n  {body}").body
+    assert isinstance(job, ast.AsyncFunctionDef)
+    assert strangers(job)

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from ledger import Ledger, LedgerDamaged, RunOpen, catchup, open_ledger
+from ledger import Ledger, LedgerDamaged, RunOpen, catchup, moment, open_ledger
 from ledger.tables.tables import LedgerTables
 from ledger.upkeep.verify import verify
 from stream import AppendResult, MemoryStore, NewEvent, Producer, StoreBusy, StoreFull, StreamError
-from stream.sqlite import MEMORY, open_database
+from stream.sqlite import MEMORY, open_database, pages
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
     from stream import Event
+    from stream.sqlite import Sql
 
 pytestmark = pytest.mark.anyio
 
@@ -258,13 +259,13 @@ async def test_catch_up_leaves_snapshots_that_are_never_ahead_and_goes_on_from_t
         assert (await ledger.store.snapshots.list("c"))[0].projector == "open_runs"
     async with open_ledger(path) as again:
         read: list[int] = []
-        real = again.store.read
+        real = pages.read_page
 
-        async def watch(stream_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        async def watch(sql: Sql, stream_id: str, after: int, limit: int) -> list[Event]:
             read.append(after)
-            return await real(stream_id, after=after, limit=limit)
+            return await real(sql, stream_id, after, limit)
 
-        monkeypatch.setattr(again.store, "read", watch)
+        monkeypatch.setattr(moment, "read_page", watch)
         assert [run.run_id for run in await again.open_runs("c")] == ["left"]
         assert read[0] == max(stored)  # the snapshot and what came behind it, not the whole log
         await again.recover("c", "left", "commit")

@@ -218,3 +218,17 @@ async def test_an_open_that_was_refused_leaves_no_thread_and_no_descriptor(tmp_p
     for _ in range(10):
         await refusal(tmp_path / "log.db")
     await eventually_alone(tmp_path, threads)
+
+
+def test_the_log_is_imported_where_there_is_no_fcntl() -> None:
+    """As on Windows: neither the module nor what `os` has only elsewhere is needed to import what can be imported."""
+    program = """
+import os, sys
+sys.modules["fcntl"] = None
+for name in ("fchmod", "fdatasync", "O_NOFOLLOW", "fork", "getuid", "geteuid", "link"):
+    if hasattr(os, name):
+        delattr(os, name)
+import stream, stream.sqlite, stream.sqlite.backup, stream.sqlite.vacuum
+assert sys.modules["fcntl"] is None
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

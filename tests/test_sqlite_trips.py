@@ -270,6 +270,31 @@ async def test_a_job_waits_for_a_lock_in_the_loop_and_goes_on_where_it_was(tmp_p
     await database.close()
 
 
+async def test_a_job_that_is_abandoned_before_a_lock_ends_in_the_thread_it_ran_in(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    database = await open_database(str(path), create=True)
+    await database.write(lambda sql: sql(TABLE))
+    threads: list[threading.Thread] = []
+
+    async def job(sql: Sql) -> None:
+        threads.append(threading.current_thread())
+        try:
+            await sql(PUT, ("a",))
+        finally:
+            threads.append(threading.current_thread())
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as raw:
+        raw.execute("BEGIN IMMEDIATE")
+        task = asyncio.create_task(database.write(job))
+        while not threads:
+            await asyncio.sleep(0.001)
+        await database.abandon()
+        raw.execute("ROLLBACK")
+    with pytest.raises(StoreClosed, match="outcome unknown"):
+        await task
+    assert threads[0] == threads[1] != threading.main_thread()
+
+
 async def test_a_lock_that_is_held_too_long_is_told_to_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database_module, "BUSY_LIMIT_S", 0.1)
     path = tmp_path / "a.db"

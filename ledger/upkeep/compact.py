@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from ledger.errors import UnknownConversation
@@ -10,12 +11,12 @@ from ledger.tables.conversations import position
 from ledger.tables.holds import held
 from projector import compact as compact_stream
 from projector import load, open_runs
-from projector.compaction import keep
 from projector.loading import Loaded
 from stream import SnapshotUnreadable
 from stream.limits import check_id
 
 if TYPE_CHECKING:
+    from ledger.catchup import Caught
     from ledger.engine import Engine
     from projector import Compaction, Projector, State
     from stream.sqlite import Sql
@@ -40,9 +41,7 @@ async def compact(engine: Engine, conversation: str, *, replay_window: int, dry_
         replay_window=replay_window,
         holds=holds,
     )
-    known = {open_runs.name: Loaded(state, state.last_seq)} if caught.exact else {}
-    if not known and not dry_run:
-        await _mend_base(engine, conversation, state)
+    known = {} if dry_run else {open_runs.name: await _base(engine, conversation, caught)}
     projectors = [open_runs, *engine.projectors]
     return await compact_stream(projectors, store, store.snapshots, conversation, pins=pins, known=known, dry_run=dry_run)
 
@@ -54,9 +53,9 @@ async def project(engine: Engine, projector: Projector[S], conversation: str) ->
     return (await load(projector, engine.store, engine.store.snapshots, conversation)).state
 
 
-async def _mend_base(engine: Engine, conversation: str, state: State) -> None:
-    """Where the log is truncated and its snapshots are lost, the ledger's own position is a base record."""
-    try:
-        await load(open_runs, engine.store, engine.store.snapshots, conversation)
-    except SnapshotUnreadable:
-        await keep(open_runs, engine.store.snapshots, conversation, state, state.last_seq)
+async def _base(engine: Engine, conversation: str, caught: Caught) -> Loaded[State]:
+    """The open runs as the whole log has them. Where it is truncated and its snapshots are lost, the ledger's own are it."""
+    if not caught.exact:
+        with suppress(SnapshotUnreadable):
+            return await load(open_runs, engine.store, engine.store.snapshots, conversation)
+    return Loaded(caught.state, caught.state.last_seq)

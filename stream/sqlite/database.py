@@ -20,7 +20,7 @@ import structlog
 from stream.errors import StoreClosed, StreamError
 from stream.sqlite.blocking import Connect
 from stream.sqlite.connection import Connection, Connections
-from stream.sqlite.errors import FAILURES, translate
+from stream.sqlite.errors import FAILURES, is_busy, translate
 from stream.sqlite.files import check_place
 from stream.sqlite.migrations import check_owner, migrate
 from stream.sqlite.trips import Busy, Drive, Trip, as_look, as_transaction
@@ -78,6 +78,14 @@ class Database:
 
     async def read(self, text: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """One statement on a connection that can't write; it sees every commit that was acknowledged."""
+        reader = self._choose_reader()
+        if reader is not None:
+            self.trips += 1
+            try:  # without a job around it: most of what is asked for is one statement
+                return await reader.run(lambda connection: self._execute(connection, text, parameters))
+            except FAILURES as error:
+                if not is_busy(error):
+                    raise translate(error, self.path) from error
         return await self._ask(lambda sql: sql(text, parameters))
 
     def submit(self, job: Callable[[Sql], Awaitable[T]]) -> asyncio.Future[T]:
@@ -144,7 +152,7 @@ class Database:
         self._writer = await connections.connect()
         await self._change(self._prepare)
         readers = [] if self.path == MEMORY else [await connections.connect() for _ in range(_READERS)]
-        for reader in readers:  # a database in memory has one connection only
+        for reader in readers:
             await self._drive(reader, lambda sql: sql("PRAGMA query_only = ON"), _Patience())
         self._readers = readers
 
@@ -196,12 +204,17 @@ class Database:
         return await self._drive(self._writer, job, self._patience)
 
     async def _ask(self, job: Callable[[Sql], Awaitable[T]]) -> T:
+        reader = self._choose_reader()
+        return await (self.submit(job) if reader is None else self._drive(reader, job, _Patience()))
+
+    def _choose_reader(self) -> Connection | None:
+        """None for a database in memory: it has one connection only."""
         if self._closing or self._task.done():
             raise StoreClosed(f"{self.path} is closed")
         if not self._readers:
-            return await self.submit(job)
+            return None
         self._next_reader = (self._next_reader + 1) % len(self._readers)
-        return await self._drive(self._readers[self._next_reader], job, _Patience())
+        return self._readers[self._next_reader]
 
     async def _drive(self, connection: Connection, job: Callable[[Sql], Awaitable[T]], patience: _Patience) -> T:
         """Busy means that the statement stored nothing: the job goes on from it after a pause."""

@@ -113,7 +113,7 @@ class AnthropicStream(StreamReader[dict[str, JsonText]]):
     def change(self, draft: Draft, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`message_delta`: why it stops, and usage."""
         delta = need_object(fields, "delta")
-        reason = maybe_text(delta, "stop_reason")
+        reason: Any = decode(delta.get("stop_reason", "null"))
         self._conclude(StreamEnd("completed", finish_reason=reason))
         rest = {name: text for name, text in fields.items() if name not in ("type", "delta", "usage")}
         bodies = draft.note(delta | rest)

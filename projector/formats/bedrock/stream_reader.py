@@ -155,7 +155,7 @@ class BedrockStream(StreamReader[dict[str, JsonText]]):
     def stop(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`messageStop`: the response is whole."""
         bodies, draft = self._open()
-        reason = maybe_text(fields, "stopReason") if "stopReason" in fields else need_text(fields, "stopReason")
+        reason: Any = decode(need(fields, "stopReason"))
         self._conclude(StreamEnd("completed", finish_reason=reason))
         rest = {name: text for name, text in fields.items() if name not in ("stopReason", _PADDING)}
         bodies += draft.note(rest)
@@ -172,12 +172,10 @@ class BedrockStream(StreamReader[dict[str, JsonText]]):
         return draft.note(rest) + _use(draft, fields.get("usage", "null"))
 
     def _start(self, fields: dict[str, JsonText]) -> tuple[list[ev.Body], Draft]:
-        old = self._draft
-        bodies = [] if old is None or old.is_finished else old.finish("partial")
-        self._steps += 1
-        draft = self._draft = ResponseDraft(self._run_id, self._mint(), self._steps)
-        self._conclude(StreamEnd("incomplete"))
-        return [*bodies, *draft.start(maybe_text(fields, "role") if "role" in fields else "assistant")], draft
+        role = maybe_text(fields, "role") or "" if "role" in fields else "assistant"
+        bodies, draft = self._begin_next(self._draft, ResponseDraft, None, role)
+        self._draft = draft
+        return bodies, draft
 
     def _open(self) -> tuple[list[ev.Body], Draft]:
         """The response that is open; some streams are recorded without their `messageStart`."""

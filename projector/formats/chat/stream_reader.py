@@ -10,39 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from projector import events as ev
-from projector.formats.chat.parts import (
-    DETAILS,
-    PLAIN_REASONING,
-    PROVIDER,
-    check_delta,
-    detail_block,
-    grow_detail,
-    keep,
-    part_block,
-)
+from projector.formats.chat.growing import OF_DELTA, Answer, has_content
+from projector.formats.chat.parts import PROVIDER, check_delta
 from projector.formats.chat.usage import read_usage
 from projector.formats.format import FormatError, StreamEnd
 from projector.formats.shared.fields import items_of, says_nothing, shown, text_of_field
-from projector.formats.shared.payloads import opaque
-from projector.formats.shared.response import OpenBlock, ResponseDraft
-from projector.formats.shared.stream import StreamReader, maybe_text
-from projector.json_text import JsonText, decode, dump, join_fields, raw, split
+from projector.formats.shared.stream import StreamReader
+from projector.json_text import JsonText, decode, raw, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from projector.message import Block
-
 _OF_CHUNK: Final = {"id", "object", "choices", "usage", "error", "obfuscation", "type"}
 _OF_CHOICE: Final = {"index", "delta", "message", "finish_reason", "logprobs", "text", "usage"}
-_OF_DELTA: Final = {
-    "role", "content", *PLAIN_REASONING, DETAILS, "tool_calls", "function_call", "refusal", "audio", "annotations", "images",
-    "index",
-}  # fmt: skip
-_OF_CALL: Final = {"index", "id", "type", "function", "custom"}
-_CUSTOM: Final = '"custom"'
-_ONCE: Final = ("created",)
-"""Fields that some change with each chunk; the first value counts."""
 
 
 class ChatStream(StreamReader[dict[str, JsonText]]):
@@ -58,7 +38,7 @@ class ChatStream(StreamReader[dict[str, JsonText]]):
 
     def __init__(self, run_id: str, mint: Callable[[], str]) -> None:
         super().__init__(run_id, mint)
-        self._draft: _Draft | None = None  # the newest one, finished or not
+        self._draft: Answer | None = None  # the newest one, finished or not
 
     def _read(self, text: JsonText) -> tuple[str, dict[str, JsonText]]:
         fields = split(text)
@@ -87,7 +67,7 @@ class ChatStream(StreamReader[dict[str, JsonText]]):
         check_delta(delta)  # before anything is changed
         bodies: list[ev.Body] = []
         if first is not None and self._needs_new(ref, delta):
-            bodies += self._start(ref)
+            bodies, self._draft = self._begin_next(self._draft, Answer, ref)
         draft = self._draft
         if draft is None:
             return [*bodies, *([ev.RawEvent(PROVIDER, raw(text))] if "error" not in fields else [])]
@@ -95,7 +75,7 @@ class ChatStream(StreamReader[dict[str, JsonText]]):
         is_unsaid = len(choices) > (first is not None)
         if first is not None:
             kept |= {name: value for name, value in first.items() if name not in _OF_CHOICE}
-            kept |= {name: value for name, value in delta.items() if name not in _OF_DELTA}
+            kept |= {name: value for name, value in delta.items() if name not in OF_DELTA}
             kept["finish_reason"] = first.get("finish_reason", "null")
             is_unsaid = is_unsaid or not says_nothing(first.get("logprobs", "null"))
             said = draft.take(delta)
@@ -118,15 +98,7 @@ class ChatStream(StreamReader[dict[str, JsonText]]):
             return True
         if ref is None or ref == self._draft.ref:
             return False
-        return not self._draft.is_finished or _has_content(delta)
-
-    def _start(self, ref: str | None) -> list[ev.Body]:
-        old = self._draft
-        bodies = [] if old is None or old.is_finished else old.finish("partial")  # a response spliced into another one
-        self._steps += 1
-        self._draft = _Draft(self._run_id, self._mint(), self._steps, ref)
-        self._conclude(StreamEnd("incomplete"))
-        return [*bodies, *self._draft.start()]
+        return not self._draft.is_finished or has_content(delta)
 
     def _finish(self, end: StreamEnd) -> list[ev.Body]:
         if self._end.outcome == "failed" or self._draft is None or self._draft.is_finished:
@@ -138,167 +110,6 @@ class ChatStream(StreamReader[dict[str, JsonText]]):
 
     def _close(self) -> list[ev.Body]:
         return self._finish(StreamEnd("completed"))
-
-
-class _Draft(ResponseDraft[OpenBlock]):
-    """A response made of deltas: text that goes on, and beside it details of reasoning, calls and sound."""
-
-    def __init__(self, run_id: str, message_id: str, step: int, ref: str | None) -> None:
-        super().__init__(run_id, message_id, step, ref)
-        self._calls: dict[object, _Call] = {}
-        self._details: dict[object, _Detail] = {}
-        self._audio: _Detail | None = None
-
-    def learn(self, fields: Mapping[str, JsonText]) -> list[ev.Body]:
-        """What is new about the response as a whole."""
-        said = {name: text for name, text in fields.items() if not says_nothing(text)}
-        return self.note_news({name: text for name, text in said.items() if name not in _ONCE or name not in self.noted})
-
-    def take(self, delta: Mapping[str, JsonText]) -> list[ev.Body] | None:
-        """What a delta adds; None if it adds to a response that is finished."""
-        if self.is_finished:
-            return None if _has_content(delta) else []
-        bodies = self._reason(delta)
-        content = delta.get("content", "null")
-        if content.lstrip().startswith("["):
-            for part in items_of(content, "content"):
-                bodies += self._add(part_block(part))
-        elif text := decode(content):
-            bodies += self.say("text", None, text)
-        for image in _items(delta, "images"):
-            bodies += self._add(part_block(image))
-        for citation in _items(delta, "annotations"):
-            bodies += self._cite(citation)
-        if refused := decode(delta.get("refusal", "null")):
-            bodies += self.say("refusal", None, refused)
-        for call in _items(delta, "tool_calls"):
-            bodies += self._take_call(split(call))
-        if not says_nothing(delta.get("function_call", "null")):
-            bodies += self._take_call({"index": '"function_call"', "function": delta["function_call"]})
-        return bodies + self._listen(delta.get("audio", "null"))
-
-    def seal_all(self) -> list[ev.Body]:
-        """The response is whole, and so are its blocks."""
-        bodies = self.hush()
-        for detail in self._details.values():
-            said = detail_block(detail.known)
-            detail.signature, detail.kept = said.signature, said.opaque
-            bodies.append(self.sealed(detail))
-        for call in self._calls.values():
-            bodies += self._start_call(call, is_whole=True)
-            call.end()
-            bodies.append(self.sealed(call))
-        if self._audio is not None:
-            self._audio.kept = opaque(PROVIDER, join_fields(self._audio.known))
-            bodies.append(self.sealed(self._audio))
-        return bodies
-
-    def _reason(self, delta: Mapping[str, JsonText]) -> list[ev.Body]:
-        bodies: list[ev.Body] = []
-        has_text = False
-        for text in _items(delta, DETAILS):
-            fields = split(text)
-            maybe_text(fields, "data")
-            block = detail_block(fields)
-            has_text = has_text or bool(block.text)
-            key = (block.kind, fields.get("index", fields.get("id", "0")))
-            detail = self._details.get(key)
-            if detail is None:
-                detail = self._details[key] = _Detail(block.kind, block.provider_ref)
-                bodies += [*self.hush(), self.started(detail)]
-            grow_detail(detail.known, {name: text for name, text in fields.items() if name not in ("text", "summary")})
-            bodies += self.grow(detail, block.text)
-        for name in PLAIN_REASONING:  # the same text once more, where there are details
-            said = decode(delta.get(name, "null"))
-            if isinstance(said, str) and said:
-                return bodies if has_text else bodies + self.say("reasoning", name, said)
-        return bodies
-
-    def _add(self, block: Block) -> list[ev.Body]:
-        """A part that came whole; text of it goes on where the same was said last."""
-        if block.kind in ("text", "reasoning", "refusal"):
-            return self.say(block.kind, block.provider_ref, block.text, block.opaque) if block.text else []
-        return self.hush() + self.put(block)
-
-    def _cite(self, citation: JsonText) -> list[ev.Body]:
-        bodies = self.say("text", None, "") if self.last_text is None else []
-        number = self.last_text or 0
-        return bodies + self.cite(number, f'{{"kind":{split(citation).get("type", "null")},"source":{citation}}}')
-
-    def _take_call(self, fields: Mapping[str, JsonText]) -> list[ev.Body]:
-        """Fragments of a call join by index; without one, by id, else they belong to the newest call."""
-        call = self._find_call(fields)
-        call.call_id = call.call_id or decode(fields.get("id", "null")) or None
-        inner = split(next((text for name in ("function", "custom") if (text := fields.get(name, "null")) != "null"), "{}"))
-        call.name = call.name or decode(inner.get("name", "null")) or ""
-        call.rest |= {name: text for name, text in fields.items() if name not in _OF_CALL}
-        if "custom" in fields:
-            call.rest["type"] = _CUSTOM
-        given = inner.get("arguments", inner.get("input", "null"))
-        call.waiting.append(given if given.lstrip().startswith("{") else decode(given) or "")
-        started = self._start_call(call, is_whole=False)
-        if call.number < 0:
-            return started  # it waits for its name
-        text, call.waiting = "".join(call.waiting), []
-        return started + self.grow(call, text)
-
-    def _find_call(self, fields: Mapping[str, JsonText]) -> _Call:
-        call_id = decode(fields.get("id", "null")) or None
-        index = fields.get("index")
-        key: object = call_id if index is None or index == "null" else index
-        if key is None:
-            key = next(reversed(self._calls), None)
-        known = self._calls.get(key)
-        if known is not None and call_id is not None and known.call_id not in (None, call_id):
-            key = (key, call_id)  # whole calls that all have the index 0
-        return self._calls.setdefault(key, _Call())
-
-    def _start_call(self, call: _Call, *, is_whole: bool) -> list[ev.Body]:
-        if call.number >= 0 or not (call.name or is_whole):
-            return []
-        sealed = self.hush()
-        call.number = self.reserve()
-        return [*sealed, self.started(call, call.name, call.call_id or f"{self.message_id}.{call.number}")]
-
-    def _listen(self, text: JsonText) -> list[ev.Body]:
-        """Sound comes in pieces of base64 with what is said in it."""
-        if says_nothing(text):
-            return []
-        fields = split(text)
-        bodies: list[ev.Body] = []
-        if self._audio is None:
-            self._audio = _Detail("media", "audio")
-            bodies = [*self.hush(), self.started(self._audio, media_type="audio")]
-        self._audio.known |= {name: value for name, value in fields.items() if name not in ("data", "transcript")}
-        for name in ("data", "transcript"):
-            bodies += self.grow(self._audio, maybe_text(fields, name) or "", name)
-        return bodies
-
-
-class _Detail(OpenBlock):
-    """A block of which each piece says something beside its text."""
-
-    def __init__(self, kind: str, ref: str | None) -> None:
-        super().__init__(kind, ref)
-        self.known: dict[str, JsonText] = {}
-
-
-class _Call(OpenBlock):
-    """A tool call whose arguments still come. It begins with its name."""
-
-    def __init__(self) -> None:
-        super().__init__("tool_call")
-        self.call_id: str | None = None
-        self.name = ""
-        self.waiting: list[str] = []
-        self.rest: dict[str, JsonText] = {}
-
-    def end(self) -> None:
-        """Nothing more comes. The input of a custom tool is no JSON but a text."""
-        self.pieces += self.waiting
-        self.kept = keep(self.rest)
-        if self.rest.get("type") == _CUSTOM:
-            self.whole = dump({"input": "".join(self.pieces)})
 
 
 def _index_of(choice: Mapping[str, JsonText]) -> int:
@@ -315,12 +126,3 @@ def _delta_of(choice: Mapping[str, JsonText]) -> dict[str, JsonText]:
         if not says_nothing(choice.get(name, "null")):
             return split(choice[name])
     return {"content": choice["text"]} if "text" in choice else {}
-
-
-def _has_content(delta: Mapping[str, JsonText]) -> bool:
-    return any(not says_nothing(text) for name, text in delta.items() if name in _OF_DELTA - {"role", "index"})
-
-
-def _items(fields: Mapping[str, JsonText], name: str) -> list[JsonText]:
-    text = fields.get(name, "null")
-    return [] if says_nothing(text) else items_of(text, name)

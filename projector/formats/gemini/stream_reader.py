@@ -7,7 +7,7 @@ Source: the reference of `generateContent` and *Thought signatures* of the Gemin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from projector import events as ev
 from projector.formats.format import FormatError, StreamEnd
@@ -94,16 +94,15 @@ class GeminiStream(StreamReader[dict[str, JsonText]]):
         old = self._draft
         if old is not None and ref in (None, old.ref) and not (old.is_finished and has_content):
             return [], old
-        bodies = [] if old is None or old.is_finished else old.finish("partial")
-        draft = _Draft(self._run_id, self._mint(), self._steps + 1, ref)
-        self._draft, self._steps = draft, self._steps + 1
-        self._conclude(StreamEnd("incomplete"))
-        return [*bodies, *draft.start()], draft
+        bodies, draft = self._begin_next(old, _Draft, ref)
+        self._draft = draft
+        return bodies, draft
 
     def _finish(self, draft: _Draft, fields: dict[str, JsonText], candidate: dict[str, JsonText]) -> list[ev.Body]:
         feedback = split(fields.get("promptFeedback", "{}"))
-        reason = maybe_text(candidate, "finishReason") or maybe_text(feedback, "blockReason")
-        if not reason or draft.is_finished:
+        # Some libraries write the number of a reason, which is kept as it is.
+        reason: Any = decode(candidate.get("finishReason", "null")) or decode(feedback.get("blockReason", "null"))
+        if reason is None or draft.is_finished:
             return []
         bodies: list[ev.Body] = []
         if reason in _REFUSED or "blockReason" in feedback:

@@ -121,11 +121,9 @@ class ResponsesStream(StreamReader[dict[str, JsonText]]):
         return ref is None or ref != (self._draft.ref if self._draft is not None else self._last_ref)
 
     def _start(self, response: Mapping[str, JsonText]) -> list[ev.Body]:
-        bodies = self._draft.finish("partial") if self._draft is not None else []  # a response spliced into another one
-        self._steps += 1
-        self._draft = Output(self._run_id, self._mint(), self._steps, text_of_field(response, "id"))
-        self._conclude(StreamEnd("incomplete"))
-        return [*bodies, *self._draft.start(), *self._draft.learn(_noted(response))]
+        bodies, draft = self._begin_next(self._draft, Output, text_of_field(response, "id"))
+        self._draft = draft
+        return bodies + draft.learn(_noted(response))
 
     def _finish(self, fields: Mapping[str, JsonText], how: str) -> list[ev.Body]:
         ref = text_of_field(fields, "id")

@@ -6,7 +6,7 @@ kept until it is whole, the pieces of a call's input are joined, and it is told 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 from msgspec.structs import replace
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from projector.message import Block
 
-CALLS = ("tool_call", "server_tool_call")
+CALLS: Final = ("tool_call", "server_tool_call")
 
 
 class OpenBlock:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 from projector import events as ev
 from projector.formats.format import FormatError, StreamEnd
 from projector.formats.shared.fields import Fields, shown
+from projector.formats.shared.response import ResponseDraft
 from projector.json_text import InvalidJson, JsonText, decode, dump, raw, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 F = TypeVar("F")
+D = TypeVar("D", bound=ResponseDraft[Any])
 DONE: Final = "[DONE]"
 _EMPTY: Final = ("null", '""', "[]", "{}")
 
@@ -82,6 +84,16 @@ class StreamReader(ABC, Generic[F]):
     def _refusal(self, error: InvalidJson) -> FormatError:  # noqa: ARG002 - some say why
         return FormatError(self.EXPECTED)
 
+    def _begin_next(
+        self, old: D | None, make: Callable[[str, str, int, str | None], D], ref: str | None, role: str = "assistant"
+    ) -> tuple[list[ev.Body], D]:
+        """Another response begins, also in the middle of one, which stays as far as it came."""
+        bodies = [] if old is None or old.is_finished else old.finish("partial")
+        self._steps += 1
+        draft = make(self._run_id, self._mint(), self._steps, ref)
+        self._conclude(StreamEnd("incomplete"))
+        return [*bodies, *draft.start(role)], draft
+
     def _conclude(self, end: StreamEnd) -> None:
         """How the run ends; an error in the stream is not undone by what follows."""
         if self._end.outcome != "failed":
@@ -99,18 +111,17 @@ def typed_fields(text: JsonText, place: str) -> tuple[Fields, str]:
 
 def need(fields: Mapping[str, JsonText], name: str) -> JsonText:
     """A field that must be there, as JSON text. Raises `FormatError`."""
-    try:
-        return fields[name]
-    except KeyError as error:
-        raise FormatError(f'"{name}" is not there') from error
+    if name not in fields:
+        raise FormatError(f'"{name}" is not there')
+    return fields[name]
 
 
 def need_text(fields: Mapping[str, JsonText], name: str) -> str:
     """A field that must be text. Raises `FormatError`."""
-    value = decode(need(fields, name))
-    if not isinstance(value, str):
-        raise _wrong(fields, name, "text")
-    return value
+    value = decode(fields[name] if name in fields else need(fields, name))
+    if isinstance(value, str):
+        return value
+    raise _wrong(fields, name, "text")
 
 
 def maybe_text(fields: Mapping[str, JsonText], name: str) -> str | None:
@@ -126,7 +137,7 @@ def maybe_text(fields: Mapping[str, JsonText], name: str) -> str | None:
 def need_whole(fields: Mapping[str, JsonText], name: str) -> int:
     """A field that must be a whole number. Raises `FormatError`."""
     try:
-        return int(need(fields, name))
+        return int(fields[name] if name in fields else need(fields, name))
     except ValueError as error:
         raise _wrong(fields, name, "a whole number") from error
 
@@ -144,7 +155,7 @@ def maybe_whole(fields: Mapping[str, JsonText], name: str) -> int | None:
 def need_object(fields: Mapping[str, JsonText], name: str) -> dict[str, JsonText]:
     """The fields of a field that must be an object. Raises `FormatError`."""
     try:
-        return split(need(fields, name))
+        return split(fields[name] if name in fields else need(fields, name))
     except InvalidJson as error:
         raise _wrong(fields, name, "an object") from error
 

@@ -1,0 +1,358 @@
+"""The one door of `feed`: a fault of a chunk is told as one, a fault of ours comes out as what it is."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from projector.formats.format import FormatError
+from projector.formats.recordings.transport import read_all
+from projector.formats.registry import STREAMS
+from projector.formats.shared.response import ResponseDraft
+from tests.corpus_formats import load
+from tests.shared_data import files, needs_data, read_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from projector.formats.format import StreamFormat
+
+Chunk = dict[str, Any]
+
+STARTS: Final[dict[str, list[Chunk]]] = {
+    "agui": [
+        {"type": "RUN_STARTED", "threadId": "t", "runId": "r"},
+        {"type": "REASONING_MESSAGE_START", "messageId": "m0"},
+        {"type": "REASONING_MESSAGE_CONTENT", "messageId": "m0", "delta": "hm"},
+        {"type": "REASONING_ENCRYPTED_VALUE", "entityId": "m0", "subtype": "message", "encryptedValue": "x"},
+        {"type": "TEXT_MESSAGE_START", "messageId": "m", "role": "assistant"},
+        {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "Hi", "metadata": {"a": 1}},
+        {"type": "TEXT_MESSAGE_END", "messageId": "m"},
+        {"type": "TOOL_CALL_START", "toolCallId": "c", "toolCallName": "look", "parentMessageId": "m"},
+        {"type": "TOOL_CALL_ARGS", "toolCallId": "c", "delta": '{"a":1}'},
+        {"type": "TOOL_CALL_END", "toolCallId": "c"},
+        {"type": "TOOL_CALL_RESULT", "toolCallId": "c", "messageId": "t", "content": "ok"},
+        {"type": "TEXT_MESSAGE_CHUNK", "messageId": "n", "delta": "So"},
+        {
+            "type": "MESSAGES_SNAPSHOT",
+            "messages": [
+                {"id": "m", "role": "assistant", "toolCalls": [{"id": "c", "function": {"name": "look", "arguments": "{}"}}]},
+                {"id": "t", "role": "tool", "toolCallId": "c", "content": "ok"},
+                {"id": "p", "role": "assistant", "content": "More"},
+            ],
+        },
+        {"type": "RUN_FINISHED", "threadId": "t", "runId": "r", "usage": [{"inputTokens": 3}], "outcome": {"type": "success"}},
+    ],
+    "ai-sdk": [
+        {"type": "start", "messageId": "m", "messageMetadata": {"a": {"b": 1}}},
+        {"type": "start-step"},
+        {"type": "reasoning-start", "id": "r", "providerMetadata": {"anthropic": {"signature": "s"}}},
+        {"type": "reasoning-delta", "id": "r", "delta": "hm"},
+        {"type": "reasoning-end", "id": "r"},
+        {"type": "text-start", "id": "t"},
+        {"type": "text-delta", "id": "t", "delta": "Hi"},
+        {"type": "text-end", "id": "t", "citations": [{"type": "url"}]},
+        {"type": "tool-input-start", "toolCallId": "c", "toolName": "look", "dynamic": True},
+        {"type": "tool-input-delta", "toolCallId": "c", "inputTextDelta": '{"a":1}'},
+        {"type": "tool-input-available", "toolCallId": "c", "toolName": "look", "input": {"a": 1}},
+        {"type": "tool-approval-request", "toolCallId": "c", "approvalId": "a", "reason": "why"},
+        {"type": "tool-approval-response", "approvalId": "a", "approved": True, "reason": "fine"},
+        {"type": "tool-output-available", "toolCallId": "c", "output": {"b": 2}, "providerMetadata": {"x": {}}},
+        {"type": "tool-input-error", "toolCallId": "d", "toolName": "look", "input": "{", "errorText": "bad"},
+        {"type": "file", "url": "data:image/png;base64,AA==", "mediaType": "image/png"},
+        {"type": "source-url", "sourceId": "s", "url": "https://x"},
+        {"type": "data-weather", "data": {"t": 1}},
+        {"type": "finish-step"},
+        {"type": "message-metadata", "messageMetadata": {"a": {"c": 2}}},
+        {"type": "finish", "finishReason": "stop"},
+    ],
+    "anthropic": [
+        {
+            "type": "message_start",
+            "message": {"id": "m", "role": "assistant", "content": [], "usage": {"input_tokens": 3, "output_tokens": 1}},
+        },
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": "", "signature": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "hm"}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "s"}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": "", "citations": []}},
+        {"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "Hi"}},
+        {
+            "type": "content_block_delta",
+            "index": 1,
+            "delta": {"type": "citations_delta", "citation": {"type": "char_location"}},
+        },
+        {"type": "content_block_stop", "index": 1},
+        {
+            "type": "content_block_start",
+            "index": 2,
+            "content_block": {"type": "tool_use", "id": "c", "name": "look", "input": {}},
+        },
+        {"type": "content_block_delta", "index": 2, "delta": {"type": "input_json_delta", "partial_json": '{"a":1}'}},
+        {"type": "content_block_stop", "index": 2},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "refusal", "stop_details": {"explanation": "no"}},
+            "usage": {"output_tokens": 5, "output_tokens_details": {"thinking_tokens": 2}},
+        },
+        {"type": "message_stop"},
+    ],
+    "bedrock": [
+        {"messageStart": {"role": "assistant"}},
+        {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"reasoningContent": {"text": "hm"}}}},
+        {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"reasoningContent": {"signature": "s"}}}},
+        {"contentBlockStop": {"contentBlockIndex": 0}},
+        {"contentBlockDelta": {"contentBlockIndex": 1, "delta": {"text": "Hi"}}},
+        {"contentBlockDelta": {"contentBlockIndex": 1, "delta": {"citation": {"title": "x"}}}},
+        {"contentBlockStart": {"contentBlockIndex": 2, "start": {"toolUse": {"toolUseId": "c", "name": "look"}}}},
+        {"contentBlockDelta": {"contentBlockIndex": 2, "delta": {"toolUse": {"input": '{"a":1}'}}}},
+        {"contentBlockStop": {"contentBlockIndex": 2}},
+        {"messageStop": {"stopReason": "tool_use"}},
+        {"metadata": {"usage": {"inputTokens": 3, "outputTokens": 5}, "metrics": {"latencyMs": 7}}},
+        {
+            "output": {
+                "message": {"role": "assistant", "content": [{"text": "Hi"}, {"toolUse": {"toolUseId": "d", "name": "n"}}]}
+            },
+            "stopReason": "end_turn",
+            "usage": {"inputTokens": 3},
+        },
+    ],
+    "chat": [
+        {"id": "x", "choices": [{"index": 0, "delta": {"role": "assistant", "reasoning_content": "hm"}}]},
+        {
+            "id": "x",
+            "choices": [{"index": 0, "delta": {"reasoning_details": [{"type": "reasoning.text", "text": "a", "index": 0}]}}],
+        },
+        {
+            "id": "x",
+            "choices": [
+                {"index": 0, "delta": {"reasoning_details": [{"type": "reasoning.encrypted", "data": "b", "index": 1}]}}
+            ],
+        },
+        {"id": "x", "choices": [{"index": 0, "delta": {"content": "Hi"}}], "created": 5},
+        {"id": "x", "choices": [{"index": 0, "delta": {"content": [{"type": "text", "text": "a"}, {"type": "image_url"}]}}]},
+        {"id": "x", "choices": [{"index": 0, "delta": {"annotations": [{"type": "url_citation", "url": "u"}]}}]},
+        {
+            "id": "x",
+            "choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "look"}}]}}],
+        },
+        {
+            "id": "x",
+            "choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": '{"a":1}'}}]}}],
+        },
+        {"id": "x", "choices": [{"index": 0, "delta": {"audio": {"id": "a", "data": "AA==", "transcript": "hi"}}}]},
+        {"id": "x", "choices": [{"index": 0, "delta": {"refusal": "no"}, "finish_reason": "stop"}]},
+        {
+            "id": "x",
+            "choices": [],
+            "usage": {"prompt_tokens": 3, "completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 2}},
+        },
+    ],
+    "gemini": [
+        {"candidates": [{"content": {"role": "model", "parts": [{"text": "hm", "thought": True}]}}], "responseId": "x"},
+        {"candidates": [{"content": {"parts": [{"text": "Hi"}, {"text": "!", "thoughtSignature": "s"}]}}]},
+        {
+            "candidates": [
+                {"content": {"parts": [{"functionCall": {"name": "look", "args": {"a": 1}}, "thoughtSignature": "s"}]}}
+            ]
+        },
+        {"candidates": [{"content": {"parts": [{"functionCall": {"name": "n", "id": "c", "willContinue": True}}]}}]},
+        {
+            "candidates": [
+                {
+                    "content": {
+                        "parts": [
+                            {
+                                "functionCall": {
+                                    "partialArgs": [
+                                        {"jsonPath": "$.a[0]", "stringValue": "x", "willContinue": True},
+                                        {"jsonPath": "$.b", "numberValue": 5},
+                                    ],
+                                    "willContinue": True,
+                                }
+                            }
+                        ]
+                    }
+                }
+            ]
+        },
+        {"candidates": [{"content": {"parts": [{"functionCall": {}}]}}]},
+        {"candidates": [{"content": {"parts": [{"inlineData": {"mimeType": "image/png", "data": "AA=="}}, {"odd": 1}]}}]},
+        {
+            "candidates": [
+                {
+                    "finishReason": "SAFETY",
+                    "finishMessage": "no",
+                    "groundingMetadata": {"groundingChunks": [{"web": {"uri": "u"}}]},
+                }
+            ],
+            "usageMetadata": {"promptTokenCount": 3, "candidatesTokenCount": 5},
+        },
+    ],
+    "responses": [
+        {"type": "response.created", "sequence_number": 0, "response": {"id": "x", "status": "in_progress", "output": []}},
+        {"type": "response.output_item.added", "output_index": 0, "item": {"id": "rs", "type": "reasoning", "summary": []}},
+        {"type": "response.reasoning_summary_text.delta", "output_index": 0, "summary_index": 0, "delta": "hm"},
+        {
+            "type": "response.output_item.done",
+            "output_index": 0,
+            "item": {"id": "rs", "type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
+        },
+        {
+            "type": "response.output_item.added",
+            "output_index": 1,
+            "item": {"id": "m", "type": "message", "role": "assistant", "content": []},
+        },
+        {"type": "response.output_text.delta", "output_index": 1, "content_index": 0, "delta": "H"},
+        {"type": "response.output_text.annotation.added", "output_index": 1, "annotation": {"type": "url_citation"}},
+        {"type": "response.output_text.done", "output_index": 1, "content_index": 0, "text": "Hi"},
+        {
+            "type": "response.output_item.added",
+            "output_index": 2,
+            "item": {"id": "f", "type": "function_call", "call_id": "c", "name": "look", "arguments": ""},
+        },
+        {"type": "response.function_call_arguments.delta", "output_index": 2, "delta": '{"a":'},
+        {"type": "response.function_call_arguments.done", "output_index": 2, "arguments": '{"a":1}'},
+        {
+            "type": "response.completed",
+            "response": {
+                "id": "x",
+                "status": "completed",
+                "usage": {"input_tokens": 3, "output_tokens": 5, "output_tokens_details": {"reasoning_tokens": 2}},
+                "output": [
+                    {"id": "f", "type": "function_call", "call_id": "c", "name": "look", "arguments": '{"a":1}'},
+                    {"id": "n", "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "So"}]},
+                ],
+            },
+        },
+    ],
+}
+"""A small stream of each format that says a little of everything."""
+RECORDED: Final = {
+    "agui": ("agui-benchmark", "**/*.jsonl*"),
+    "anthropic": ("vercel-ai", "anthropic/*.chunks.txt*"),
+    "bedrock": ("vercel-ai", "amazon-bedrock/*.chunks.txt*"),
+    "chat": ("vercel-ai", "deepseek/**/*.chunks.txt*"),
+    "gemini": ("vercel-ai", "google/*.chunks.txt*"),
+    "responses": ("vercel-ai", "openai/responses/*.chunks.txt*"),
+}
+ODD: Final[list[Any]] = [None, 5, -1, 1.5, 1e300, 10**30, True, "x", "", "\ud800", [], [5], [None], [[]], [{}], {}, {"type": 5}]
+SEED: Final = random.SystemRandom().randrange(10**6)
+
+
+def make(name: str) -> StreamFormat:
+    numbers = itertools.count(1)
+    return STREAMS[name]("r", lambda: f"r.{next(numbers)}")
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place in a chunk: what it is in, and its name or number there."""
+    for key in list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield value, key
+        yield from places(value[key])
+
+
+def mutate(chunk: Chunk, rng: random.Random) -> Chunk:
+    """A chunk with a field that is missing, or something else than it was."""
+    broken = copy.deepcopy(chunk)
+    inside, key = rng.choice(list(places(broken)))
+    if rng.random() < 0.3:
+        del inside[key]
+    else:
+        inside[key] = copy.deepcopy(rng.choice(ODD))
+    return broken
+
+
+def feed_broken(name: str, chunks: list[Chunk], rng: random.Random) -> tuple[int, int]:
+    """Feeds a stream of which some chunks are broken; how many were, and how many of them were refused."""
+    stream, broken, refused = make(name), 0, 0
+    for chunk in chunks:
+        given = chunk
+        if chunk and rng.random() < 0.4:
+            given, broken = mutate(chunk, rng), broken + 1
+        try:
+            stream.feed(json.dumps(given, ensure_ascii=rng.random() < 0.5) if rng.random() < 0.5 else given)
+        except FormatError:
+            refused += 1
+        stream.end()
+    return broken, refused
+
+
+@pytest.mark.parametrize("name", sorted(STREAMS))
+def test_a_small_stream_of_everything_is_read(name: str) -> None:
+    stream = make(name)
+    kinds = [type(body).__name__ for chunk in STARTS[name] for body in stream.feed(chunk)]
+    assert {"MessageStarted", "BlockStarted", "BlockDelta", "BlockSealed", "MessageFinished"} <= set(kinds)
+    assert stream.end().outcome == "completed"
+
+
+@pytest.mark.parametrize("name", sorted(STREAMS))
+def test_a_broken_chunk_is_read_or_refused_and_nothing_else(name: str) -> None:
+    print("seed", SEED)
+    rng = random.Random(f"{SEED} {name}")
+    told = [feed_broken(name, STARTS[name], rng) for _ in range(150)]
+    assert sum(broken for broken, _ in told) > 300
+    assert sum(refused for _, refused in told) > 50
+
+
+@needs_data
+@pytest.mark.parametrize("name", sorted(RECORDED))
+def test_a_broken_chunk_of_a_recording_is_read_or_refused(name: str) -> None:
+    print("seed", SEED)
+    rng = random.Random(f"{SEED} {name}")
+    recordings = [list(read_all([read_bytes(path)])) for path in files(*RECORDED[name])]
+    broken = 0
+    for payloads in itertools.cycle(recordings):
+        values = [value for payload in payloads[:60] if isinstance(value := load(payload.data), dict)]
+        broken += feed_broken(name, values, rng)[0]
+        if broken > 500:
+            break
+
+
+@pytest.mark.parametrize("fault", [KeyError("ours"), AttributeError("ours"), TypeError("ours"), ValueError("ours")])
+@pytest.mark.parametrize("verb", ["start", "grow"])
+@pytest.mark.parametrize("name", sorted(STREAMS))
+def test_a_fault_of_ours_is_no_fault_of_the_chunk(
+    name: str, verb: str, fault: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise fault
+
+    monkeypatch.setattr(ResponseDraft, verb, fail)
+    stream = make(name)
+    with pytest.raises(type(fault), match="ours"):
+        [stream.feed(chunk) for chunk in STARTS[name]]
+
+
+def test_a_reason_that_is_a_number_ends_a_response_of_gemini() -> None:
+    stream = make("gemini")
+    bodies = stream.feed({"candidates": [{"content": {"parts": [{"text": "Hi"}]}, "finishReason": 1}]})
+    assert type(bodies[-2]).__name__ == "MessageFinished"
+    assert stream.end().outcome == "completed"
+
+
+@pytest.mark.parametrize("name", sorted(STREAMS))
+def test_what_is_no_text_and_no_json_says_what_was_expected(name: str) -> None:
+    no_chunks: list[Callable[[], Any]] = [
+        lambda: make(name).feed('{"a":'),
+        lambda: make(name).feed('{"a":"\xff"}'.encode("latin-1")),
+        lambda: make(name).feed({"a": float("nan")}),
+    ]
+    for no_chunk in no_chunks:
+        with pytest.raises(FormatError, match="was expected"):
+            no_chunk()
+
+
+def test_an_error_names_the_chunk_the_field_and_what_was_expected() -> None:
+    stream = make("anthropic")
+    stream.feed(STARTS["anthropic"][0])
+    with pytest.raises(FormatError, match=r"'content_block_start' event lacks what it needs \(\"index\" is not there\)"):
+        stream.feed({"type": "content_block_start", "content_block": {"type": "text"}})
+    stream.feed({"type": "content_block_start", "index": 0, "content_block": {"type": "text"}})
+    with pytest.raises(FormatError, match=r'"text" should be text, not 5'):
+        stream.feed({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": 5}})
