@@ -155,7 +155,11 @@ async def prepare_commit(ledger: Ledger) -> None:
 
 
 async def commit(ledger: Ledger, tell: Tell) -> None:
-    with patch.object(catchup, "_PAGE_EVENTS", 30), patch.object(catchup, "_SNAPSHOT_EVERY_EVENTS", 30):
+    with (
+        patch.object(catchup, "_PAGE_EVENTS", 30),
+        patch.object(catchup, "_SNAPSHOT_EVERY_EVENTS", 30),
+        patch.object(catchup, "_SNAPSHOT_ON_THE_WAY_EVENTS", 30),
+    ):
         await ledger.catch_up("late")
     tell("caught up")
 
