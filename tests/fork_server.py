@@ -21,12 +21,16 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import typer.main
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 ROOT: Final = Path(__file__).parents[1]
 _NUMBER: Final = struct.Struct("!q")
+_PATIENCE_S: Final = 300
 _PACKAGES: Final = ("stream", "projector", "ledger")
 
 
@@ -37,10 +41,19 @@ class ForkServer:
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
-    def run(self, *words: str, given: bytes = b"", timeout_s: float = 120) -> subprocess.CompletedProcess[bytes]:
+    def run(self, *words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """What `tailfold words…` printed and how it ended."""
+        return self._ask(list(words), given)
+
+    def run_each(self, commands: Sequence[Sequence[str]]) -> list[tuple[int, str, str]]:
+        """Exit code, standard output and error of commands that are run one after the other in one process."""
+        done = self._ask([list(words) for words in commands])
+        assert done.returncode == 0, done.stderr
+        return [(code, out, err) for code, out, err in json.loads(done.stdout)]
+
+    def _ask(self, words: list[str] | list[list[str]], given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         connection = self._connect()
-        connection.settimeout(timeout_s)
+        connection.settimeout(_PATIENCE_S)
         request = json.dumps({"words": words, "folder": str(Path.cwd()), "environment": dict(os.environ)}).encode()
         with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
             stdin.write(given)
@@ -50,7 +63,7 @@ class ForkServer:
             [code] = _NUMBER.unpack(_receive(connection, _NUMBER.size))
             stdout.seek(0)
             stderr.seek(0)
-            return subprocess.CompletedProcess(["tailfold", *words], code, stdout.read(), stderr.read())
+            return subprocess.CompletedProcess(words, code, stdout.read(), stderr.read())  # type: ignore[arg-type] # words of each
 
     def close(self) -> None:
         """Ends the server."""
@@ -113,18 +126,26 @@ def _import_all() -> None:
     gc.freeze()
 
 
-def _become(words: list[str], folder: str, environment: dict[str, str], streams: list[int]) -> NoReturn:
+def _become(words: list[str] | list[list[str]], folder: str, environment: dict[str, str], streams: list[int]) -> NoReturn:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    sys.argv = ["tailfold", *words]
-    from ledger.admin import main  # noqa: PLC0415 - only this side needs it
+    from ledger.admin.app import run_app  # noqa: PLC0415 - only this side needs it
 
-    main()
-    raise AssertionError("the command returned")
+    told: list[tuple[int, str, str]] = []
+    for each in words:
+        if isinstance(each, str):
+            sys.argv = ["tailfold", *map(str, words)]
+            sys.exit(run_app())
+        sys.argv = ["tailfold", *each]
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+            code = run_app()
+        told.append((code, out.getvalue(), err.getvalue()))
+    print(json.dumps(told))
+    sys.exit()
 
 
 if __name__ == "__main__":

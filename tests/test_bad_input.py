@@ -8,16 +8,14 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.recordings import SHARED
 from tests.test_commands import SAMPLE, Shell
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 READING = [
     ["show", "c"], ["events", "c"], ["runs"], ["recover", "r", "--action", "commit"], ["compact", "c"], ["verify"],
@@ -87,18 +85,22 @@ def test_a_kind_of_store_that_is_not_there_is_named(url: str) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
 @pytest.mark.parametrize("mode", [0o444, 0o000], ids=["read-only", "forbidden"])
-def test_a_file_that_may_not_be_written_says_so(shell: Shell, mode: int) -> None:
+def test_a_file_that_may_not_be_written_says_so(mode: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # a place of pytest's own is closed to others again with each session
+        Path(folder).chmod(0o755)
+        done = show_as_nobody(Shell(Path(folder)), mode)
+    assert done.returncode == 2, done.stderr
+    assert ("can't be written" if mode else "can't be read") in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def show_as_nobody(shell: Shell, mode: int) -> subprocess.CompletedProcess[str]:
     shell.play()
-    for place in (shell.data.parent, *shell.data.parent.parents[:3]):
-        place.chmod(0o755)
     shell.data.chmod(mode)
     script = "import os, sys; from ledger.admin.app import run_app; assert run_app() == 0; "  # imports all there is
     script += "os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.exit(run_app())"
     command = [sys.executable, "-c", script, *shell.command("show", "c")[5:]]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done.stderr
-    assert ("can't be written" if mode else "can't be read") in done.stderr
-    assert done.stderr.count("\n") == 1
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("odd", ["", "x" * 10_000, os.fsdecode(b"\xff\xfe"), "é" * 200])

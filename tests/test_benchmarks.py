@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("names", [("replay", "tail"), ("branches", "long", "crash"), ("context",)], ids="-".join)
 def test_a_smoke_run_prints_its_tables_and_writes_one_line(names: tuple[str, ...], tmp_path: Path) -> None:
     written = tmp_path / "runs.jsonl"

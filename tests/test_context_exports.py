@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.corpus_parts import Conversation
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, needs_data]
-SOURCES: Final = ("pi-mono", "tau-bench")
+SOURCES: Final = (pytest.param("pi-mono", marks=pytest.mark.heavy), "tau-bench")
 VALIDATORS: Final = {each.name: each.check for each in NAMED.values() if each.check is not None}
 DEFAULTS: Final = (Bundled(DEFAULT, keep_window),)
 EVERY: Final = 1 if FULL else 7

@@ -31,7 +31,11 @@ if TYPE_CHECKING:
     from stream import NewEvent
     from tests.corpus_parts import Conversation
 
-SOURCES: Final = sorted(path.name for path in DATA.iterdir() if path.is_dir()) if DATA.is_dir() else []
+LARGE: Final = ("open-assistant", "pi-mono", "pydantic-ai", "tau-bench")
+SOURCES: Final = [
+    pytest.param(name, marks=pytest.mark.heavy) if name in LARGE else name
+    for name in (sorted(path.name for path in DATA.iterdir() if path.is_dir()) if DATA.is_dir() else [])
+]
 WRITERS: Final[dict[str, tuple[Callable[..., Export], Callable[[Any], list[str]]]]] = {
     "anthropic": (anthropic_writer.write, validate_anthropic),
     "chat": (chat_writer.write, validate_chat),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import subprocess
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -20,6 +19,7 @@ from projector.formats.registry import NAMED
 from projector.formats.shared.history import text_block
 from projector.formats.shared.payloads import opaque
 from projector.message import Block
+from tests.fork_server import COMMANDS
 from tests.random_talks import Begin, Step, Talk, conversations
 from tests.shared_data import naughty
 from tests.test_commands import Shell
@@ -42,10 +42,10 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def aside(shell: Shell, *words: str, code: int = 0) -> tuple[str, str]:
-    done = subprocess.run(shell.command(*words), capture_output=True, text=True, timeout=60, check=False)
+    done = COMMANDS.run(*shell.command(*words)[5:])
     assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout, done.stderr
+    assert b"Traceback" not in done.stderr
+    return done.stdout.decode(), done.stderr.decode()
 
 
 @settings(max_examples=30, deadline=None, print_blob=True)

@@ -20,8 +20,8 @@ from projector.context.model_registry import read_models
 from projector.context.plugins import BUNDLED, DEFAULT, UserPlugin
 from projector.context.runtime_commands import BadCommand, parse_command
 from projector.context.settings_file import SettingsError
+from tests.fork_server import COMMANDS
 from tests.test_commands import Shell
-from tests.test_ledger_commands import RUNNER
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,9 +67,8 @@ def test_a_chain_is_built_moved_and_taken_apart(shell: History) -> None:
     assert shell.read("history", "chain-add", BUDGET)["chain"] == [DEFAULT, "plugin_history_mine", BUDGET]
     assert shell.run("history", "chain-move", BUDGET, "1").endswith(f": {DEFAULT} → {BUDGET} → plugin_history_mine\n")
     said = [["history", "chain-remove", "plugin_history_mine"], ["history", "maxctx", "30"], ["limits", "max-users", "3"]]
-    words = json.dumps([[*one, "--config", str(shell.config)] for one in said])
-    done = subprocess.run([sys.executable, "-c", RUNNER, words], capture_output=True, text=True, timeout=60, check=True)
-    assert [code for code, _, _ in json.loads(done.stdout)] == [0, 0, 0]
+    done = COMMANDS.run_each([[*one, "--config", str(shell.config)] for one in said])
+    assert [code for code, _, _ in done] == [0, 0, 0]
     assert shell.run("limits", "session-timeout", "0").endswith(": idle sessions stay\n")
     shown = shell.read("history", "list")
     listed = [(plugin["name"], plugin["position"], plugin["origin"]) for plugin in shown.pop("plugins")]
@@ -100,9 +99,8 @@ def test_what_can_not_be_done_is_refused_in_one_line(shell: History) -> None:
         ("history", "list", "--plugins", str(shell.folder / "nope")): "no such folder of plugins",
     }
     before = shell.config.read_bytes()
-    words = json.dumps([[*said, "--config", str(shell.config)] for said in refusals])
-    done = subprocess.run([sys.executable, "-c", RUNNER, words], capture_output=True, text=True, timeout=60, check=True)
-    for (code, shown, told), why in zip(json.loads(done.stdout), refusals.values(), strict=True):
+    done = COMMANDS.run_each([[*said, "--config", str(shell.config)] for said in refusals])
+    for (code, shown, told), why in zip(done, refusals.values(), strict=True):
         assert (code, shown, told.count("\n")) == (2, "", 1)
         assert told.startswith("tailfold: ")
         assert why in told

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +16,7 @@ from structlog.testing import capture_logs
 
 from ledger import open_ledger
 from stream import NewEvent, Snapshot, open_store
+from tests.fork_server import COMMANDS
 from tests.talk import finished, new, said, started
 from tests.test_bad_input import refused
 from tests.test_commands import SAMPLE, Shell
@@ -33,18 +35,6 @@ COMMANDS_OF_A_CONVERSATION = [
 NEEDING_A_STORE = [
     *COMMANDS_OF_A_CONVERSATION, ["conversations"], ["cancel", "r"], ["compact", "--all"], ["export", "--all"],
 ]  # fmt: skip
-
-RUNNER = """
-import contextlib, io, json, sys
-from ledger.admin.app import run_app
-told = []
-for words in json.loads(sys.argv[1]):
-    sys.argv[1:] = words
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
-        code = run_app()
-    told.append((code, out.getvalue(), err.getvalue()))
-print(json.dumps(told))
-"""
 
 
 @pytest.fixture
@@ -81,9 +71,7 @@ async def talk(ledger: Ledger) -> None:
 
 def run_each(shell: Shell, commands: Sequence[Sequence[str]]) -> list[tuple[int, str, str]]:
     """Exit code, standard output and error of each, in one process, for most of a command's time is its beginning."""
-    given = json.dumps([["--data", str(shell.data), *words] for words in commands])
-    done = subprocess.run([sys.executable, "-W", "error", "-c", RUNNER, given], capture_output=True, check=True, timeout=300)
-    return [(code, out, err) for code, out, err in json.loads(done.stdout)]
+    return COMMANDS.run_each([["--data", str(shell.data), *words] for words in commands])
 
 
 def refuse_each(shell: Shell, commands: Sequence[Sequence[str]]) -> list[str]:
@@ -495,13 +483,16 @@ QUESTION: Final = b"Erase conversation 'c', 3 messages in 4 runs, for good? [y/N
 def test_a_person_is_asked_before_something_is_erased(shell: Shell, answer: str, code: int) -> None:
     fill(shell, talk)
     leader, terminal = pty.openpty()
-    with subprocess.Popen(
-        shell.command("erase", "c"), stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-    ) as asked:
+
+    def hear() -> None:  # where the tests run in the background, it inherits that SIGINT is ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    words, pipe = shell.command("erase", "c"), subprocess.PIPE
+    with subprocess.Popen(words, stdin=terminal, stdout=pipe, stderr=pipe, start_new_session=True, preexec_fn=hear) as asked:  # noqa: PLW1509
         assert asked.stderr is not None
         said_first = asked.stderr.read(len(QUESTION))
         if answer == "\x03":
-            asked.send_signal(2)
+            asked.send_signal(signal.SIGINT)
         else:
             os.write(leader, answer.encode())
         try:
@@ -562,10 +553,10 @@ def test_all_conversations_are_compacted_and_a_bad_one_bars_no_other(shell: Shel
 
 def run_aside(shell: Shell, *words: str) -> str:
     """Runs a command that finds something wrong, and tells more of it on standard error."""
-    done = subprocess.run(shell.command(*words), capture_output=True, text=True, timeout=60, check=False)
+    done = COMMANDS.run(*shell.command(*words)[5:])
     assert done.returncode == 1, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout
+    assert b"Traceback" not in done.stderr
+    return done.stdout.decode()
 
 
 def test_a_window_is_kept_in_every_conversation(shell: Shell) -> None:

@@ -272,6 +272,26 @@ async def test_catch_up_leaves_snapshots_that_are_never_ahead_and_goes_on_from_t
         assert await texts(again) == ["0", "1", "2", "3", "4", "5", *(f"open {n}" for n in range(6))]
 
 
+async def test_a_recovery_that_another_overtakes_before_it_knows_its_epoch_adds_no_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_ledger(str(tmp_path / "c.db")) as ledger, open_ledger(str(tmp_path / "c.db")) as other:
+        run = await ledger.begin_run("c", run_id="r")
+        await run.text("x")
+        await run.flush()
+        real = ledger.store.producer
+
+        async def overtaken(stream_id: str, producer_id: str) -> Producer | None:
+            monkeypatch.undo()
+            await other.recover("c", "r", "commit")
+            return await real(stream_id, producer_id)
+
+        monkeypatch.setattr(ledger.store, "producer", overtaken)
+        assert (await ledger.recover("c", "r", "cancel")).recovered == "commit"
+        assert [event.type for event in await ledger.store.read("c")].count("run.recovered") == 1
+        await run.close()
+
+
 async def test_verify_finds_a_transcript_that_is_not_what_the_events_say(tmp_path: Path) -> None:
     async with open_ledger(str(tmp_path / "c.db")) as ledger:
         async with ledger.run("c", run_id="r") as run:

@@ -133,6 +133,9 @@ def _write(path: str, loop: str, number: int, tell_begun: Connection) -> None:
     async def main() -> None:
         ledger = await open_ledger(path, create=False)
         runs = [await _begin(ledger, number, conversation) for conversation in range(_OPEN_RUNS)]
+        for run in runs:
+            await run.text("Going")
+            await run.flush()  # on a busy machine nothing else may come before the kill
         tell_begun.send(None)
         await asyncio.gather(*(_stream(run) for run in runs))
 

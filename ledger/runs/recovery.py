@@ -24,6 +24,8 @@ async def recover(engine: Engine, conversation: str, run_id: str, action: Action
     if run_id in state.open:
         watermark = await engine.store.producer(conversation, run_id)
         epoch = 0 if watermark is None else watermark.epoch + 1
+        state = (await engine.catch_up(conversation)).state
+    if run_id in state.open:  # still, and so nobody else has recovered it before the epoch was read
         recovered = ev.to_event(ev.RunRecovered(run_id, action, state.last_seq))
         with suppress(ProducerFenced, ProducerGap):  # somebody else recovers it too: the first end counts
             await engine.store.append(conversation, [recovered], producer=Producer(run_id, epoch, 0))

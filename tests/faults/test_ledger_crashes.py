@@ -242,6 +242,7 @@ SCENES: Final = {
     "erase": Scene(prepare_erasure, erase, check_erasure, 31, smoke=("one file", "two files")),
 }
 
+LONG: Final = ("describe", "erase")
 CANARY: Final = Scene(prepare_commit, commit_in_pieces, check_commit, 30)
 
 
@@ -289,7 +290,7 @@ async def check(folder: Path, scene: Scene, place: str, before: Before, other: l
 @pytest.mark.parametrize(
     ("operation", "place", "moment"),
     [
-        (operation, place, moment)
+        pytest.param(operation, place, moment, marks=[pytest.mark.heavy] if operation in LONG or moment != "before" else [])
         for operation, scene in SCENES.items()
         for place in ("one file", "two files")
         for moment in ("before", "after", "while")
