@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _LOG: Final = structlog.get_logger("tailfold.ledger")
 _PAGE_EVENTS: Final = 1000
 _SNAPSHOT_EVERY_EVENTS: Final = 1000  # a warm start folds at most so many: some 40 ms
+_SNAPSHOT_ON_THE_WAY_EVENTS: Final = 10_000  # what is open in the middle is large, and soon another
 _KNOWN: Final = 256
 
 
@@ -78,8 +79,8 @@ class CatchUp:
                     if moved is None:
                         break  # another process was faster: look again
                     position = moved
-                known = await self._keep(conversation, known._replace(state=state))
                 is_all = state.last_seq >= bounds.head
+                known = await self._keep(conversation, known._replace(state=state), is_end=is_all)
                 events = [] if is_all else await self._store.read(conversation, after=state.last_seq, limit=_PAGE_EVENTS)
             else:
                 return Caught(known.state, position.leaf, bounds, known.exact)
@@ -118,9 +119,10 @@ class CatchUp:
             _LOG.warning("ledger.snapshot_passed_over", conversation=conversation, why=why)
         return seen
 
-    async def _keep(self, conversation: str, known: _Known) -> _Known:
+    async def _keep(self, conversation: str, known: _Known, *, is_end: bool) -> _Known:
         """Remembers the state here, and now and then in a snapshot, never ahead of the ledger's position."""
-        if known.exact and known.state.last_seq - known.snapshot_seq >= _SNAPSHOT_EVERY_EVENTS:
+        every = _SNAPSHOT_EVERY_EVENTS if is_end else _SNAPSHOT_ON_THE_WAY_EVENTS
+        if known.exact and known.state.last_seq - known.snapshot_seq >= every:
             await keep(open_runs, self._store.snapshots, conversation, known.state, known.state.last_seq)
             known = known._replace(snapshot_seq=known.state.last_seq)
         self._known[conversation] = known

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import structlog
 from msgspec.structs import replace
@@ -37,16 +37,34 @@ if TYPE_CHECKING:
     from projector.run_draft import RunDraft
     from stream.sqlite import Sql
 
+
 _LOG: Final = structlog.get_logger("tailfold.ledger")
 
 
-async def apply(sql: Sql, key: int, conversation: str, effects: Sequence[Effect]) -> None:
-    """Takes effects in. What they can't change any more is told in the program's log and changes nothing."""
+class Note(NamedTuple):
+    """What an effect could not change any more, for the program's log once all of it is stored."""
+
+    event: str
+    fields: dict[str, object]
+
+
+async def apply(sql: Sql, key: int, conversation: str, effects: Sequence[Effect]) -> list[Note]:
+    """Takes effects in, and tells of those that change nothing any more."""
+    notes: list[Note] = []
     closed = {effect.run.seq for effect in effects if isinstance(effect, RunClosed)}
     for effect in effects:
         if isinstance(effect, RunBegun) and effect.run.seq in closed:  # it is listed with its end
             continue
-        await _STEPS[type(effect)](sql, key, conversation, effect)
+        note = await _STEPS[type(effect)](sql, key, conversation, effect)
+        if note is not None:
+            notes.append(note)
+    return notes
+
+
+def tell(conversation: str, notes: Sequence[Note]) -> None:
+    """Tells it in the program's log."""
+    for note in notes:
+        _LOG.warning(note.event, conversation=conversation, **note.fields)
 
 
 async def begin(sql: Sql, key: int, conversation: str, begun: RunBegun) -> None:
@@ -56,7 +74,7 @@ async def begin(sql: Sql, key: int, conversation: str, begun: RunBegun) -> None:
         await grow(sql, key, run.started_at, runs=1)
 
 
-async def commit(sql: Sql, key: int, conversation: str, closed: RunClosed) -> None:
+async def commit(sql: Sql, key: int, conversation: str, closed: RunClosed) -> Note | None:
     """Writes what a run leaves. Ids that an earlier run has taken stay its: the later ones are anomalies."""
     run, end = closed
     taken = await messages.known(sql, key, [*run.live, *(message_id for message_id, _ in run.done.items())])
@@ -66,16 +84,14 @@ async def commit(sql: Sql, key: int, conversation: str, closed: RunClosed) -> No
     first = path[0].id if path else None
     is_new = await runs.put(sql, key, info, first)
     if not is_new and not await runs.end(sql, key, info, first):
-        _LOG.warning("ledger.run_id_taken", conversation=conversation, run_id=run.run_id, seq=run.seq)
-        return
-    if taken:
-        _LOG.warning("ledger.message_ids_taken", conversation=conversation, run_id=run.run_id, message_ids=taken)
+        return Note("ledger.run_id_taken", {"run_id": run.run_id, "seq": run.seq})
     await messages.add(sql, key, placed(settled, closed))
     newest = max((message.created_at for message in path), default=run.started_at)
     standing = await grow(sql, key, max(newest, run.started_at), runs=int(is_new), messages=len(path))
     if first is not None:
         joining = (first, path[-1].id, run.seq)
         await join(sql, key, path[0].parent_id, joining, standing, is_committed=end.status != "failed")
+    return Note("ledger.message_ids_taken", {"run_id": run.run_id, "message_ids": taken}) if taken else None
 
 
 def placed(settled: Settled, closed: RunClosed) -> list[Placed]:
@@ -91,18 +107,17 @@ def settled_for_ledger(run: RunDraft, closed: RunClosed) -> Settled:
     return replace(settled, off=()) if closed.end.recovered == "cancel" else settled
 
 
-async def amend(sql: Sql, key: int, conversation: str, amended: MessageAmended) -> None:
+async def amend(sql: Sql, key: int, conversation: str, amended: MessageAmended) -> Note | None:  # noqa: ARG001 - as the others
     """Changes a committed message."""
     message = await _amended(sql, key, amended.seq, amended.body)
     if message is None:
-        _LOG.warning("ledger.amendment_of_nothing", conversation=conversation, seq=amended.seq, type=amended.body.TYPE)
-        return
+        return Note("ledger.amendment_of_nothing", {"seq": amended.seq, "type": amended.body.TYPE})
     try:
         changed = amend_message(message, amended.body)
     except Refused as why:
-        _LOG.warning("ledger.amendment_refused", conversation=conversation, seq=amended.seq, why=str(why))
-        return
+        return Note("ledger.amendment_refused", {"seq": amended.seq, "why": str(why)})
     await messages.put(sql, key, message, changed)
+    return None
 
 
 async def _amended(sql: Sql, key: int, seq: int, body: Amendment) -> Message | None:
@@ -111,14 +126,16 @@ async def _amended(sql: Sql, key: int, seq: int, body: Amendment) -> Message | N
     return await messages.message_at(sql, key, body.message_id)
 
 
-async def _add_usage(sql: Sql, key: int, conversation: str, added: UsageAdded) -> None:
-    if not await runs.add_usage(sql, key, added.body):
-        _LOG.warning("ledger.amendment_of_nothing", conversation=conversation, seq=added.seq, type=added.body.TYPE)
+async def _add_usage(sql: Sql, key: int, conversation: str, added: UsageAdded) -> Note | None:  # noqa: ARG001 - as the others
+    if await runs.add_usage(sql, key, added.body):
+        return None
+    return Note("ledger.amendment_of_nothing", {"seq": added.seq, "type": added.body.TYPE})
 
 
-async def _select(sql: Sql, key: int, conversation: str, selected: LeafSelected) -> None:
-    if not await choose(sql, key, selected.message_id, selected.seq):
-        _LOG.warning("ledger.selection_of_nothing", conversation=conversation, message_id=selected.message_id)
+async def _select(sql: Sql, key: int, conversation: str, selected: LeafSelected) -> Note | None:  # noqa: ARG001 - as the others
+    if await choose(sql, key, selected.message_id, selected.seq):
+        return None
+    return Note("ledger.selection_of_nothing", {"message_id": selected.message_id})
 
 
 async def _use(sql: Sql, key: int, conversation: str, named: MediaNamed) -> None:  # noqa: ARG001 - as the others
@@ -133,7 +150,7 @@ async def _describe(sql: Sql, key: int, conversation: str, said: ConversationDes
     await describe(sql, key, said)
 
 
-_STEPS: Final[dict[type[Effect], Callable[[Sql, int, str, Any], Awaitable[None]]]] = {
+_STEPS: Final[dict[type[Effect], Callable[[Sql, int, str, Any], Awaitable[Note | None]]]] = {
     RunBegun: begin,
     RunClosed: commit,
     MessageAmended: amend,

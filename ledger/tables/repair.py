@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ledger.records import RunInfo
 from ledger.tables import branches, choices, conversations, messages, runs
 from ledger.tables.calls import drop_calls, fill_calls, start_over
-from ledger.tables.commit import apply
+from ledger.tables.commit import apply, tell
 from ledger.tables.messages import Placed
 from projector import State, open_runs
 from projector.folds import project
@@ -17,6 +17,7 @@ from projector.loading import restore
 from stream import SnapshotUnreadable
 
 if TYPE_CHECKING:
+    from ledger.tables.commit import Note
     from ledger.tables.tables import LedgerTables
     from ledger.upkeep.comparison import Difference
     from projector.effects import Effect
@@ -49,12 +50,11 @@ async def skip_hole(store: EventStore, tables: LedgerTables, conversation: str, 
     start = floor if base is None else base.last_seq
     replay_from = min([start, *(run.seq - 1 for run in base.open.values() if run.seq > floor)]) if base else floor
 
-    async def job(sql: Sql) -> None:
+    async def job(sql: Sql) -> list[Note]:
         key = await conversations.skip(sql, conversation, [after, floor], start, replay_from)
-        if key is not None:
-            await apply(sql, key, conversation, effects)
+        return [] if key is None else await apply(sql, key, conversation, effects)
 
-    await tables.transact(job)
+    tell(conversation, await tables.transact(job))
 
 
 async def _base(store: EventStore, conversation: str, floor: int) -> State | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ledger.errors import LedgerDamaged
 from ledger.tables import calls, choices, conversations, messages, runs, uses
-from ledger.tables.commit import apply
+from ledger.tables.commit import apply, tell
 from ledger.tables.texts import EVERY, PAGE_ROWS
 from stream import StoreUnusable
 from stream.sqlite import Database, read_scripts
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
     from ledger.records import ConversationInfo, RunInfo
+    from ledger.tables.commit import Note
     from ledger.tables.conversations import Page, Position
     from projector import Message
     from projector.effects import Effect
@@ -68,17 +69,22 @@ class LedgerTables:
         None, and nothing changed, if the ledger is no longer at `before`: another process was faster.
         """
 
-        async def job(sql: Sql) -> Position | None:
+        async def job(sql: Sql) -> tuple[Position, list[Note]] | None:
             moved = await conversations.move_on(sql, conversation, before, projected_seq, replay_from)
             if moved is None:
                 return None
             key, calls_from = moved
-            await apply(sql, key, conversation, effects)
+            notes = await apply(sql, key, conversation, effects)
             if calls_from:  # of an older version: a step at a time, while it is in use
                 await calls.fill_calls(sql, key)
-            return await conversations.position(sql, conversation)
+            return await conversations.position(sql, conversation), notes
 
-        return await self.transact(job)
+        stored = await self.transact(job)
+        if stored is None:
+            return None
+        position, notes = stored
+        tell(conversation, notes)
+        return position
 
     async def position(self, conversation: str) -> Position:
         """How far this conversation is projected."""

@@ -155,7 +155,11 @@ async def prepare_commit(ledger: Ledger) -> None:
 
 
 async def commit(ledger: Ledger, tell: Tell) -> None:
-    with patch.object(catchup, "_PAGE_EVENTS", 30), patch.object(catchup, "_SNAPSHOT_EVERY_EVENTS", 30):
+    with (
+        patch.object(catchup, "_PAGE_EVENTS", 30),
+        patch.object(catchup, "_SNAPSHOT_EVERY_EVENTS", 30),
+        patch.object(catchup, "_SNAPSHOT_ON_THE_WAY_EVENTS", 30),
+    ):
         await ledger.catch_up("late")
     tell("caught up")
 
@@ -230,10 +234,10 @@ async def check_erasure(ledger: Ledger, before: Before) -> None:
 
 SCENES: Final = {
     "record": Scene(prepare_nothing, record, check_record, 3),
-    "run": Scene(prepare_nothing, run_to_its_end, check_run, 16),
-    "recover": Scene(prepare_nothing, recover, check_recover, 16),
-    "describe": Scene(prepare_nothing, describe, check_describe, 36),
-    "commit": Scene(prepare_commit, commit, check_commit, 40, smoke=("two files",)),
+    "run": Scene(prepare_nothing, run_to_its_end, check_run, 12),
+    "recover": Scene(prepare_nothing, recover, check_recover, 14),
+    "describe": Scene(prepare_nothing, describe, check_describe, 31),
+    "commit": Scene(prepare_commit, commit, check_commit, 37, smoke=("two files",)),
     "compact": Scene(prepare_compaction, compact, check_compaction, 19),
     "erase": Scene(prepare_erasure, erase, check_erasure, 31, smoke=("one file", "two files")),
 }
