@@ -69,6 +69,10 @@ RESPONSES: Final[list[Any]] = [
     ]},
     {"type": "image_generation_call", "id": "ig", "status": "completed", "result": BASE64},
 ]  # fmt: skip
+CODEX: Final[list[Any]] = [
+    {"timestamp": "2026-01-31T12:00:00Z", "type": "session_meta", "payload": {"id": "s", "cwd": "/river"}},
+    *({"timestamp": "2026-01-31T12:00:01Z", "type": "response_item", "payload": item} for item in RESPONSES),
+]
 AI_SDK: Final[list[Any]] = [
     {"id": "u", "role": "user", "parts": [
         {"type": "text", "text": "look"}, {"type": "file", "mediaType": "image/png", "url": URL, "filename": "a.png"},
@@ -102,7 +106,7 @@ GEMINI: Final[dict[str, Any]] = {"contents": [
 ]}  # fmt: skip
 DOCUMENTS: Final[dict[str, Any]] = {
     "chat": CHAT, "anthropic": ANTHROPIC, "responses": RESPONSES, "ai-sdk": AI_SDK, "agui": AGUI, "langchain": LANGCHAIN,
-    "gemini": GEMINI,
+    "gemini": GEMINI, "codex": CODEX,
 }  # fmt: skip
 MAKERS: Final = sorted(DOCUMENTS.keys() & WRITERS.keys())
 
@@ -115,7 +119,8 @@ async def ledger(anyio_backend: object) -> AsyncIterator[Ledger]:
 
 
 def history_of(name: str, document: Any) -> History:
-    [history] = read_document(json.dumps(document), name)
+    text = "\n".join(map(json.dumps, document)) if name == "codex" else json.dumps(document)
+    [history] = read_document(text, name)
     return history
 
 
@@ -254,7 +259,9 @@ async def test_a_digest_in_a_result_is_text(ledger: Ledger) -> None:
 
 
 def test_every_reader_is_looked_at_or_has_no_media() -> None:
-    assert READERS.keys() - DOCUMENTS.keys() == {"bedrock", "claude-code", "pi", "swe-agent", "tau-bench", "trees"}
+    assert READERS.keys() - DOCUMENTS.keys() == {
+        "bedrock", "chatgpt", "claude-code", "pi", "sharegpt", "swe-agent", "tau-bench", "trees",
+    }  # fmt: skip
 
 
 async def test_a_session_of_claude_code_has_its_images_in_the_store_too(ledger: Ledger) -> None:

@@ -113,7 +113,7 @@ class Relevance:
 
     async def shape(self, messages: Sequence[Message], source: Source) -> Shaped:
         """The view without them. They are recorded, so that they stay away when the next question is another one."""
-        query = next((message.text for message in reversed(messages) if message.role == "user" and message.text), "")
+        query = next((message.text for message in reversed(source.path) if message.role == "user" and message.text), "")
         choices = Expiration().choices(messages, source)
         open_to_it = _not_asked_for(messages, choices, source.turn)
         view, records = await drop_irrelevant(
