@@ -76,6 +76,11 @@ def check_producer(producer: Producer) -> None:
 
 
 def _why_bad(text: object, max_bytes: int) -> str:
+    is_plain = isinstance(text, str) and text.isascii() and 0 < len(text) <= max_bytes and "\0" not in text
+    return "" if is_plain else _why_odd(text, max_bytes)  # nearly all are, and that is seen at once
+
+
+def _why_odd(text: object, max_bytes: int) -> str:
     if not isinstance(text, str):
         return f"is {type(text).__name__}, not text"
     if not text:

@@ -66,8 +66,8 @@ async def import_history(
             continue
         finally:
             runs, events = runs + intake.runs, events + intake.events
-        await ledger.catch_up(conversation)
-        return ImportResult(runs, events, intake.known, (await ledger.store.bounds(conversation)).head)
+        caught = await ledger.catch_up(conversation)
+        return ImportResult(runs, events, intake.known, caught.bounds.head)
 
 
 class _Overtaken(Exception):
@@ -88,12 +88,10 @@ class _Intake:
         self.runs = self.events = self.known = 0
 
     async def take(self, recorded: Recorded) -> None:
-        bounds = await self._ledger.store.bounds(self._conversation)
-        self._head, self._is_new = bounds.head, bounds.head == 0
+        caught = await self._ledger.catch_up(self._conversation)
+        self._head, self._is_new = caught.bounds.head, caught.bounds.head == 0
         if self._is_new:
             self._add(to_event(recorded.created))
-        else:
-            await self._ledger.catch_up(self._conversation)
         if recorded.kept is not None:
             await self._take_kept(recorded.kept)
         leaf = None if recorded.history is None else await self._take_history(recorded.history)
