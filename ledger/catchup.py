@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from stream import Bounds, Event, EventStore
 
 _LOG: Final = structlog.get_logger("tailfold.ledger")
-_PAGE_EVENTS: Final = 1000
+_PAGE_EVENTS: Final = 4000  # what one transaction takes in
+_SLICE_EVENTS: Final = 1000  # some 6 ms
 _SNAPSHOT_EVERY_EVENTS: Final = 1000  # a warm start folds at most so many: some 40 ms
 _SNAPSHOT_ON_THE_WAY_EVENTS: Final = 10_000  # what is open in the middle is large, and soon another
 _KNOWN: Final = 256
@@ -73,7 +75,7 @@ class CatchUp:
                 await finish_erasure(self._store, self._tables, conversation)
                 continue
             while events:
-                state, effects = _project_all(known.state, events, after=position.projected_seq)
+                state, effects = await _project_page(known.state, events, after=position.projected_seq)
                 if state.last_seq > position.projected_seq:
                     moved = await self._advance(conversation, position, state, effects)
                     if moved is None:
@@ -132,11 +134,22 @@ class CatchUp:
         return known
 
 
+async def _project_page(state: State, events: Sequence[Event], *, after: int) -> tuple[State, list[Effect]]:
+    """As `_project_all`, and now and then others have their turn."""
+    effects: list[Effect] = []
+    for first in range(0, len(events), _SLICE_EVENTS):
+        if first:
+            await asyncio.sleep(0)
+        state, some = _project_all(state, events[first : first + _SLICE_EVENTS], after=after)
+        effects += some
+    return state, effects
+
+
 def _project_all(state: State, events: Sequence[Event], *, after: int) -> tuple[State, list[Effect]]:
     """The open runs after `events`, and what the ledger has to do about those behind `after`."""
     effects: list[Effect] = []
-    for event, parts in join_events(events):
-        following, effect = project(state, event)
+    for event, parts, body in join_events(events):
+        following, effect = project(state, event, body)
         if len(parts) > 1 and len(following.anomalies) > len(state.anomalies):
             for part in parts:  # deltas of a block that takes none: each is an anomaly of its own
                 state, _ = project(state, part)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
-from projector.events import BlockDelta, to_event
-from stream import Event
+from projector.events import BlockDelta
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from stream import Event
 
 
 class JoinedDeltas:
@@ -36,20 +36,23 @@ class JoinedDeltas:
 
     def body(self) -> BlockDelta:
         """All of them as one."""
-        if len(self._pieces) == 1:
-            return self._head
-        return replace(self._head, text="".join(self._pieces))
+        head = self._head
+        return BlockDelta(head.message_id, head.block, "".join(self._pieces), head.field)
 
 
 class JoinedEvent(NamedTuple):
-    """An event that stands for `parts`, which came one after the other; most stand for themselves."""
+    """An event that stands for `parts`, which came one after the other; most stand for themselves.
+
+    `body` is what all of them say, of deltas that say nothing else; of other events it is not read.
+    """
 
     event: Event
     parts: list[Event]
+    body: BlockDelta | None = None
 
 
 def join_events(events: Iterable[Event]) -> Iterator[JoinedEvent]:
-    """Events in order, adjacent deltas of one block as one with the number of the last.
+    """Events in order, adjacent deltas of one block as one with the number of the last. No event is made anew.
 
     A fold that takes one takes what its parts say, in one step. One that refuses it has to be given the parts: each
     of them is an anomaly with a number of its own. A delta with fields that nobody knows stands alone, as they stay
@@ -58,17 +61,17 @@ def join_events(events: Iterable[Event]) -> Iterator[JoinedEvent]:
     parts: list[Event] = []
     deltas: JoinedDeltas | None = None
     for event in events:
-        delta = _read_delta(event)
+        delta = _read_delta(event.data) if event.type == BlockDelta.TYPE else None
         if deltas is not None:
             if delta is not None and deltas.take(delta):
                 parts.append(event)
                 continue
-            yield _as_one(deltas, parts)
+            yield JoinedEvent(parts[-1], parts, deltas.body())
         deltas, parts = (None if delta is None else JoinedDeltas(delta)), [event]
         if delta is None:
             yield JoinedEvent(event, parts)
     if deltas is not None:
-        yield _as_one(deltas, parts)
+        yield JoinedEvent(parts[-1], parts, deltas.body())
 
 
 class _PlainDelta(BlockDelta, frozen=True, forbid_unknown_fields=True):
@@ -78,17 +81,8 @@ class _PlainDelta(BlockDelta, frozen=True, forbid_unknown_fields=True):
 _DECODER: Final = msgspec.json.Decoder(_PlainDelta)
 
 
-def _read_delta(event: Event) -> BlockDelta | None:
-    if event.type != BlockDelta.TYPE:
-        return None
+def _read_delta(data: bytes) -> BlockDelta | None:
     try:
-        return _DECODER.decode(event.data)
+        return _DECODER.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError):  # the fold reads it in its own way, or says what is wrong
         return None
-
-
-def _as_one(deltas: JoinedDeltas, parts: list[Event]) -> JoinedEvent:
-    last = parts[-1]
-    if len(parts) == 1:
-        return JoinedEvent(last, parts)
-    return JoinedEvent(Event(last.stream_id, last.seq, last.type, to_event(deltas.body()).data, last.at), parts)

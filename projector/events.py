@@ -25,7 +25,7 @@ Kind = Literal[
 ]  # fmt: skip
 
 
-class Body(msgspec.Struct, frozen=True, omit_defaults=True):
+class Body(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Base of all bodies; `TYPE` is the event's type."""
 
     TYPE: ClassVar[str]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from projector import events as ev
@@ -40,12 +41,13 @@ if TYPE_CHECKING:
     Folded = tuple[State, Effect | None]
 
 
-def project(state: State, event: Event) -> tuple[State, Effect | None]:
+def project(state: State, event: Event, body: ev.Body | None = None) -> tuple[State, Effect | None]:
     """The open runs after `event`, and what it asks of whoever keeps what runs leave.
 
-    Pure, and never raises. An anomaly asks for nothing. Of the ends of a run the first counts.
+    `body` is what the event says, where that was read already and is all of it. Pure, and never raises. An anomaly asks
+    for nothing. Of the ends of a run the first counts.
     """
-    return _fold(state, event, _OPEN_RUNS)
+    return _fold(state, event, _OPEN_RUNS, body)
 
 
 def fold_open_runs(state: State, event: Event) -> State:
@@ -69,7 +71,7 @@ class _Rules(NamedTuple):
     amend_elsewhere: Callable[[State, Amendment | ev.RunUsage, int], Folded]
 
 
-class _Change(NamedTuple):
+class _Change(msgspec.Struct, frozen=True, gc=False):
     """What a handler is told beside the body."""
 
     seq: int
@@ -79,14 +81,15 @@ class _Change(NamedTuple):
     rules: _Rules
 
 
-def _fold(state: State, event: Event, rules: _Rules) -> Folded:
+def _fold(state: State, event: Event, rules: _Rules, known: ev.Body | None = None) -> Folded:
     if event.seq <= state.last_seq:
         return state, None
     effect: Effect | None = None
     try:
-        body = read_body(event.type, event.data)
+        body = known or read_body(event.type, event.data)
         if body is not None:
-            change = _Change(event.seq, event.at, event.data, unknown_fields(body, event.data), rules)
+            unknown = unknown_fields(body, event.data) if known is None else {}
+            change = _Change(event.seq, event.at, event.data, unknown, rules)
             state, effect = _HANDLERS[type(body)](state, body, change)
     except (Refused, InvalidJson, InvalidId) as why:
         state, effect = replace(state, anomalies=state.anomalies.add(Anomaly(event.seq, str(why)))), None

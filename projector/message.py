@@ -9,7 +9,7 @@ import msgspec
 from projector.json_text import JsonText, decode, plain
 
 
-class Block(msgspec.Struct, frozen=True, omit_defaults=True):
+class Block(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One part of a message, in the provider's order.
 
     `number` is how events name it. `text` holds the joined deltas (for tool calls the arguments as text), `sealed`
@@ -50,7 +50,7 @@ class Unknown(msgspec.Struct, frozen=True):
     fields: dict[str, JsonText]
 
 
-class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+class Message(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One model response, one user's input, one tool result. `seq` is that of its first event, `created_at` in ms.
 
     `status` is `partial` where it was never finished. `metadata` maps names to JSON text.

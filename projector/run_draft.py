@@ -31,7 +31,7 @@ class Refused(Exception):
     """Why an event can't be applied; it never leaves the fold, which makes an `Anomaly` of it."""
 
 
-class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Tokens of one request, as totals; `raw` is what the provider said."""
 
     input: int | None = None
@@ -42,7 +42,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     raw: JsonText | None = None
 
 
-class BlockDraft(msgspec.Struct, frozen=True):
+class BlockDraft(msgspec.Struct, frozen=True, gc=False):
     """A block that is not sealed. `seq` is where it began."""
 
     seq: int
@@ -51,7 +51,7 @@ class BlockDraft(msgspec.Struct, frozen=True):
     fields: dict[str, GrowingText] = {}
 
 
-class MessageDraft(msgspec.Struct, frozen=True):
+class MessageDraft(msgspec.Struct, frozen=True, gc=False):
     """A message of a run that is open. What is sealed is kept apart from what still grows."""
 
     id: str
@@ -71,7 +71,7 @@ class MessageDraft(msgspec.Struct, frozen=True):
         return [block for _, (_, block) in self.sealed.items()] + [block.head for block in self.live.values()]
 
 
-class RunDraft(msgspec.Struct, frozen=True):
+class RunDraft(msgspec.Struct, frozen=True, gc=False):
     """A run without an end. `seq` is that of its first event, `step` the current one and where it began.
 
     `prompts` are the seqs at which its steps began.
@@ -161,7 +161,9 @@ def seal_block(draft: MessageDraft, body: events.BlockSealed) -> MessageDraft:
     _require_unfinished(draft)
     block = _live_block(draft, body.block)
     sealed = replace(
-        freeze_block(block),
+        block.head,
+        text=str(block.text),
+        fields={name: str(text) for name, text in block.fields.items()},
         sealed=True,
         signature=body.signature,
         opaque=text_of(body.opaque),
@@ -270,7 +272,7 @@ def note(draft: MessageDraft, seq: int, kind: str, unknown: dict[str, JsonText])
 
 def put(run: RunDraft, draft: MessageDraft) -> RunDraft:
     """The run with a newer form of one of its messages."""
-    if run.done.get(draft.id) is not None:
+    if draft.id not in run.live and run.done.get(draft.id) is not None:
         return replace(run, done=run.done.replace(draft.id, draft))
     if draft.status is None:
         return replace(run, live=run.live | {draft.id: draft})

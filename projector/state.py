@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class EndedRun(msgspec.Struct, frozen=True):
+class EndedRun(msgspec.Struct, frozen=True, gc=False):
     """A run that has an end, without its messages."""
 
     run_id: str
@@ -37,7 +37,7 @@ class EndedRun(msgspec.Struct, frozen=True):
         return cls(end=end, **kept)
 
 
-class State(msgspec.Struct, frozen=True):
+class State(msgspec.Struct, frozen=True, gc=False):
     """What both folds hold. `ended` and `messages` stay empty in `open_runs`."""
 
     last_seq: int = 0

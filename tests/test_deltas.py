@@ -119,9 +119,9 @@ def test_every_event_is_a_part_once_and_in_order(kinds: list[tuple[str, bytes]])
 async def test_a_page_of_deltas_is_a_handful_of_folds(monkeypatch: pytest.MonkeyPatch) -> None:
     folded: list[str] = []
 
-    def counted(state: State, event: Event) -> tuple[State, Effect | None]:
+    def counted(state: State, event: Event, body: Body | None = None) -> tuple[State, Effect | None]:
         folded.append(event.type)
-        return project(state, event)
+        return project(state, event, body)
 
     monkeypatch.setattr(catchup, "project", counted)
     pieces = [f"{n}," for n in range(900)]
