@@ -3,6 +3,8 @@
 Reading a file and talking to a server must not live here.
 """
 
+from projector.formats.agui.stream_writer import AguiStreamWriter
+from projector.formats.ai_sdk.stream_writer import AiSdkStreamWriter
 from projector.formats.format import Export, FormatError, StreamEnd, StreamFormat
 from projector.formats.registry import READERS, STREAM_WRITERS, STREAMS, WRITERS, write_stream
 
@@ -11,6 +13,8 @@ __all__ = [
     "STREAMS",
     "STREAM_WRITERS",
     "WRITERS",
+    "AguiStreamWriter",
+    "AiSdkStreamWriter",
     "Export",
     "FormatError",
     "StreamEnd",
