@@ -24,7 +24,7 @@ from stream.testing import CASES, SqliteBackend, jobs_run_twice
 from tests.needles import PROJECTORS, everything, fill
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
 
     from stream.testing import Case
@@ -308,6 +308,44 @@ async def test_a_lock_that_is_held_too_long_is_told_to_the_job(tmp_path: Path, m
         raw.execute("ROLLBACK")
     assert await database.transact(put("b")) == [("b",)]
     await database.close()
+
+
+async def test_looks_that_meet_a_lock_do_not_mix_on_their_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = await open_database(str(tmp_path / "a.db"), create=True)
+    await database.write(lambda sql: sql(TABLE))
+    locks = 0
+
+    def execute(connection: sqlite3.Connection, text: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        nonlocal locks
+        if text == ALL and locks:  # a look begins without a lock: it is met by its first statement
+            locks -= 1
+            raise busy()
+        return connection.execute(text, parameters).fetchall()
+
+    async def job(sql: Sql) -> bool:
+        return await sql(ALL) == await sql(ALL)
+
+    monkeypatch.setattr(database, "_execute", execute)
+    for locks in range(12):
+        looking = [asyncio.create_task(database.look(job)) for _ in range(5)]
+        writing = asyncio.create_task(database.transact(lambda sql: sql(PUT, ("a",))))
+        await asyncio.sleep(0.001 * (locks % 4))
+        looking[0].cancel()
+        assert await asyncio.gather(*looking[1:]) == [True] * 4
+        await writing
+        locks = 0  # noqa: PLW2901 - whatever the cancelled one has left of them
+        assert len(await database.read(ALL)) == len(await database.read(ALL)) == len(await database.transact(put())) > 0
+    monkeypatch.setattr(database_module, "BUSY_LIMIT_S", 0.05)
+    locks = 1_000_000
+    with pytest.raises(StoreBusy, match="another process held the lock too long"):
+        await database.look(job)
+    await database.close()
+
+
+def busy() -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError("database is locked")
+    error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+    return error
 
 
 async def test_a_cancelled_look_leaves_a_reader_that_reads(tmp_path: Path) -> None:

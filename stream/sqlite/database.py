@@ -217,8 +217,9 @@ class Database:
         return self._readers[self._next_reader]
 
     async def _drive(self, connection: Connection, job: Callable[[Sql], Awaitable[T]], patience: _Patience) -> T:
-        """Busy means that the statement stored nothing: the job goes on from it after a pause."""
-        drive = Drive(job, self._execute, self.path, lambda: self._abandoned)
+        """Busy means that the statement stored nothing: the job goes on from it after a pause, on a reader from its start."""
+        is_shared = connection is not self._writer
+        drive = Drive(job, self._execute, self.path, lambda: self._abandoned, is_shared=is_shared)
         refusal: StreamError | None = None
         pause_s, done = 0.001, 0
         try:

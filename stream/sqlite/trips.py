@@ -37,7 +37,7 @@ class Door(Protocol):
 
 
 class Busy(NamedTuple):
-    """Another process holds the lock. Nothing was stored by the statement that met it, and the job stands before it."""
+    """Another process holds the lock. Nothing was stored by the statement that met it."""
 
     error: StreamError
 
@@ -46,12 +46,15 @@ class Drive(Generic[T]):
     """One job. Its statements never suspend, except before a lock: waiting is done in the event loop, not in the thread.
 
     `go` and `end` run in SQLite's thread. `is_cut` says whether the database was abandoned: then no further statement begins.
+    With `is_shared` others use the connection while this one waits: then it lets go of all that it saw, and begins again.
     """
 
-    def __init__(self, job: Callable[[Sql], Awaitable[T]], execute: Door, path: str, is_cut: Callable[[], bool]) -> None:
+    def __init__(
+        self, job: Callable[[Sql], Awaitable[T]], execute: Door, path: str, is_cut: Callable[[], bool], *, is_shared: bool
+    ) -> None:
         self.done = 0
         """How many statements are through: a lock met after more of them is another wait."""
-        self._job, self._execute, self._path, self._is_cut = job, execute, path, is_cut
+        self._job, self._execute, self._path, self._is_cut, self._is_shared = job, execute, path, is_cut, is_shared
         self._work: Coroutine[Any, Any, T] | None = None
         self._connection: sqlite3.Connection
 
@@ -62,10 +65,14 @@ class Drive(Generic[T]):
         """
         self._connection = connection
         try:
-            return self._go(refusal)
+            told = self._go(refusal)
         except BaseException:
             self.end(connection)
             raise
+        if self._is_shared and isinstance(told, Busy):
+            self.end(connection)
+            self._work, self.done = None, 0
+        return told
 
     def end(self, connection: sqlite3.Connection) -> None:
         """Ends a job that will not go on; what it has not committed is rolled back."""
@@ -79,6 +86,8 @@ class Drive(Generic[T]):
     def _go(self, refusal: StreamError | None) -> T | Busy:
         try:
             if self._work is None:
+                if refusal is not None:
+                    raise refusal
                 self._work = self._begin()
             asked = self._work.send(None) if refusal is None else self._work.throw(refusal)
         except StopIteration as returned:
