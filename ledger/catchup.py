@@ -108,7 +108,7 @@ class CatchUp:
         async def job(moment: Moment) -> tuple[_Seen, str | None]:
             position, bounds = await moment.position(), await moment.bounds()
             if is_pending(position.erased):
-                return _Seen(position, bounds, _Known(State(), 0, exact=False, rewound=0), []), None
+                return _Seen(position, bounds, _Known(State(), 0, exact=False, rewound=0, origin=0), []), None
             why = None
             if remembered is not None and _goes_on(remembered, position, bounds):
                 known = remembered
@@ -162,8 +162,7 @@ def _project_all(state: State, events: Sequence[Event], *, after: int) -> tuple[
 
 def _goes_on(known: _Known, position: Position, bounds: Bounds) -> bool:
     """Whether what is remembered is still the state of this log, which may have been put back or deleted."""
-    is_ours = known.rewound == position.rewound and known.state.last_seq <= position.projected_seq
-    return is_ours and all(run.seq > bounds.origin for run in known.state.open.values())
+    return (known.rewound, known.origin) == (position.rewound, bounds.origin) and known.state.last_seq <= position.projected_seq
 
 
 async def _find_base(moment: Moment, conversation: str, position: Position, bounds: Bounds) -> tuple[_Known, str | None]:
@@ -172,14 +171,16 @@ async def _find_base(moment: Moment, conversation: str, position: Position, boun
     snapshot = await moment.snapshot(open_runs.name)
     if snapshot is not None and max(bounds.floor, bounds.origin + 1) <= snapshot.last_seq <= position.projected_seq:
         try:
-            return _Known(restore(open_runs, snapshot), snapshot.last_seq, exact=True, rewound=position.rewound), None
+            state, seq = restore(open_runs, snapshot), snapshot.last_seq
+            return _Known(state, seq, exact=True, rewound=position.rewound, origin=bounds.origin), None
         except SnapshotUnreadable as error:
             why = error.why
     # Runs that end behind this point began behind it too, so nothing before it matters to the ledger.
     start = max(position.replay_from, bounds.origin)
     if start < bounds.floor:
         raise LedgerBehind(conversation, start, bounds.floor)
-    return _Known(State(last_seq=start), start, exact=start == bounds.origin, rewound=position.rewound), why
+    is_whole = start == bounds.origin
+    return _Known(State(last_seq=start), start, exact=is_whole, rewound=position.rewound, origin=bounds.origin), why
 
 
 class _Seen(NamedTuple):
@@ -196,3 +197,4 @@ class _Known(NamedTuple):
     snapshot_seq: int
     exact: bool
     rewound: int
+    origin: int

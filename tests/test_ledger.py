@@ -177,6 +177,20 @@ async def test_compaction_keeps_an_open_run_and_the_replay_window(ledger: Ledger
     assert (await ledger.compact("c", replay_window=3)).floor == head - 3
 
 
+async def test_of_a_log_that_was_deleted_a_compaction_keeps_nothing(ledger: Ledger) -> None:
+    async with ledger.run("c") as run:
+        await run.message("user", "hi")
+    await ledger.store.append("c", [NewEvent("block.delta", b'{"message_id":"gone","block":0,"text":"x"}')])
+    assert [anomaly.why for anomaly in await ledger.anomalies("c")] == ["message gone is unknown"]
+    await ledger.store.delete("c")
+    async with ledger.run("c") as run:
+        await run.message("user", "again")
+    assert await ledger.anomalies("c") == []
+    compaction = await ledger.compact("c")
+    assert compaction.floor == compaction.head
+    assert await ledger.anomalies("c") == []
+
+
 async def test_transcripts_are_read_in_pages(ledger: Ledger) -> None:
     async with ledger.run("c") as run:
         ids = [await run.message("user", str(n)) for n in range(10)]
