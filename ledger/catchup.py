@@ -81,6 +81,8 @@ class CatchUp:
                     if moved is None:
                         break  # another process was faster: look again
                     position = moved
+                    if is_pending(position.erased):  # begun since we looked, and its barrier may be among these events
+                        break
                 is_all = state.last_seq >= bounds.head
                 known = await self._keep(conversation, known._replace(state=state), is_end=is_all)
                 events = [] if is_all else await self._store.read(conversation, after=state.last_seq, limit=_PAGE_EVENTS)

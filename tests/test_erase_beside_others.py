@@ -19,6 +19,7 @@ from tests.talk import new
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from stream import Event
     from stream.sqlite import Database
 
 pytestmark = pytest.mark.anyio
@@ -148,3 +149,25 @@ async def test_files_that_take_longer_to_clean_than_a_claim_lasts_are_cleaned_by
             assert (await erasing).is_proven
         assert times <= 3
         assert found(tmp_path, "c") == set()
+
+
+async def test_a_run_that_begins_while_an_erase_shuts_writers_out_belongs_to_the_new_life(tmp_path: Path) -> None:
+    async with open_at(tmp_path, "two files") as ledger, open_at(tmp_path, "two files") as other:
+        await say(ledger, "old")
+        store, tables = ledger.store, other.engine.tables
+        read = store.read
+
+        async def shut_out(*asked: Any, **more: Any) -> list[Event]:
+            """The ledger's position was looked at before, and is older than this page of the log."""
+            monkeypatch.undo()
+            await erasure.begin_erasure(tables, "c", 1)
+            assert await erasure._shut_out_writers(other.store, tables, "c")
+            return await read(*asked, **more)
+
+        monkeypatch = pytest.MonkeyPatch()
+        monkeypatch.setattr(store, "read", shut_out)
+        run = await ledger.begin_run("c")
+        await erasure.finish_erasure(other.store, tables, "c")
+        await run.message("user", "new")
+        await run.finish()
+        assert await texts(ledger, "c") == ["new"]
