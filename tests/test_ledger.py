@@ -110,6 +110,14 @@ async def test_a_run_id_is_used_once(ledger: Ledger) -> None:
         await ledger.begin_run("c", run_id="r")
     async with ledger.run("other", run_id="r"):
         pass
+    await ledger.erase("c")
+    await ledger.begin_run("c", run_id="open")
+    with pytest.raises(RunExists):  # no wait for the open run would help
+        await ledger.begin_run("c", run_id="r")
+    with pytest.raises(RunExists):
+        await ledger.begin_run("c", run_id="r", parent="r.1")
+    with pytest.raises(RunOpen):
+        await ledger.begin_run("c", run_id="another")
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,12 @@ async def _append_start(engine: Engine, conversation: str, start: ev.RunStarted,
     first = Producer(start.run_id, 0, 0)
     while True:
         caught = await engine.catch_up(conversation)
-        behind = await _find_parent(engine, conversation, start.run_id, parent, caught)
+        try:
+            behind = await _find_parent(engine, conversation, start.run_id, parent, caught)
+        except (RunOpen, UnknownMessage) as error:
+            if await engine.store.producer(conversation, start.run_id):  # of a life that was erased: no waiting helps
+                raise RunExists(conversation, start.run_id) from error
+            raise
         started = ev.to_event(replace(start, parent_message_id=behind))
         validate([started])
         try:
