@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
@@ -19,12 +19,15 @@ from ledger import (
     UnknownRun,
     open_ledger,
 )
+from ledger.tables.tables import LedgerTables
 from projector import InvalidJson
 from stream import InvalidEvent, InvalidId, NewEvent
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
+
+    from stream.sqlite import Sql
 
 pytestmark = pytest.mark.anyio
 
@@ -274,3 +277,26 @@ async def test_what_json_cannot_say_is_refused_at_once(ledger: Ledger) -> None:
             await run.tool_result("call", [{"kind": "data", "value": float("nan")}])
         await run.text("goes on")
     assert await texts(ledger) == ["goes on"]
+
+
+async def test_a_compaction_lets_nothing_go_of_a_run_that_began_while_it_looked(tmp_path: Path) -> None:
+    path = str(tmp_path / "ledger.db")
+    async with open_ledger(path) as ledger, open_ledger(path) as other:
+        async with ledger.run("c") as run:
+            await run.message("user", "hi")
+        tables = ledger.engine.tables
+        look = tables.look
+
+        async def begin_and_look(job: Callable[[Sql], Awaitable[Any]]) -> Any:
+            patched.undo()
+            begun = await other.begin_run("c", run_id="late")
+            await begun.message("user", "still open")
+            await other.record("c", [NewEvent("custom", b"{}")] * 1000)
+            assert await other.compact("c")  # with a snapshot at its end
+            return await look(job)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(LedgerTables, "look", lambda _, job: begin_and_look(job))
+            compaction = await ledger.compact("c")
+        [late] = await ledger.open_runs("c")
+        assert compaction.floor < late.seq

@@ -36,7 +36,7 @@ async def compact(engine: Engine, conversation: str, *, replay_window: int, dry_
     projected_seq, holds = await engine.tables.look(job)
     pins = pins_of(
         state.last_seq,
-        projected_seq=projected_seq,
+        projected_seq=min(projected_seq, state.last_seq),  # what came since may hold runs that are open
         open_runs={run.run_id: run.seq for run in state.open.values()},
         replay_window=replay_window,
         holds=holds,
