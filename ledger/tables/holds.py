@@ -39,10 +39,10 @@ async def hold(tables: LedgerTables, conversation: str | None, through: int) -> 
             await tables.transact(lambda sql: sql("DELETE FROM holds WHERE id = ?1", (name,)))
 
 
-async def held(sql: Sql, conversation: str) -> dict[str, int]:
-    """The holds on a conversation: how far each lets the log go."""
+async def held(sql: Sql, conversation: str, now: int) -> dict[str, int]:
+    """The holds on a conversation at a time (ms): how far each lets the log go."""
     text = "SELECT id, through FROM holds WHERE until >= ?2 AND (conversation IS NULL OR conversation = ?1)"
-    return dict(await sql(text, (conversation, now_ms())))
+    return dict(await sql(text, (conversation, now)))
 
 
 async def _renew(tables: LedgerTables, name: str, conversation: str | None, through: int) -> None:

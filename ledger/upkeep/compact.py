@@ -13,6 +13,7 @@ from projector import compact as compact_stream
 from projector import load, open_runs
 from projector.loading import Loaded
 from stream import SnapshotUnreadable
+from stream.clock import now_ms
 from stream.limits import check_id
 
 if TYPE_CHECKING:
@@ -30,8 +31,10 @@ async def compact(engine: Engine, conversation: str, *, replay_window: int, dry_
     caught = await engine.require(conversation)
     state = caught.state
 
+    now = now_ms()
+
     async def job(sql: Sql) -> tuple[int, dict[str, int]]:
-        return (await position(sql, conversation)).projected_seq, await held(sql, conversation)
+        return (await position(sql, conversation)).projected_seq, await held(sql, conversation, now)
 
     projected_seq, holds = await engine.tables.look(job)
     pins = pins_of(
