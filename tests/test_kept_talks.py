@@ -288,6 +288,13 @@ def test_sharegpt_is_one_conversation_a_list_or_lines_and_numbers_are_names() ->
     assert len(alone.drafts) == 2
 
 
+def test_sharegpt_tells_what_a_call_has_no_place_for() -> None:
+    calls = json.dumps([{"name": "f", "arguments": {}, "parameters": {"a": 1}, "id": "x"}, {"name": "g", "parameters": {}}])
+    [history] = READERS["sharegpt"](json.dumps(talk(("function_call", calls))))
+    [loss] = history.losses
+    assert loss.what.endswith("at 0: fields that a call has no place for: id, parameters")
+
+
 def test_sharegpt_tells_what_it_can_not_pair_and_refuses_who_it_does_not_know() -> None:
     [history] = READERS["sharegpt"](json.dumps(talk(("function_call", "look there"), ("observation", "seen"))))
     assert [loss.what.partition(": ")[2] for loss in history.losses] == [
