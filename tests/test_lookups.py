@@ -144,6 +144,16 @@ async def test_a_migration_finds_the_labels_that_the_ledger_would_have_found_wha
         assert await labelled(ledger, "former") == []
 
 
+async def test_nothing_is_found_by_half_a_pair_of_surrogates() -> None:
+    async with open_ledger("memory:") as ledger:
+        await ledger.record(
+            "c", [NewEvent("conversation.created", rb'{"title": "half \ud83d", "metadata": {"labels": ["\ud83d"]}}')]
+        )
+        assert await labelled(ledger, "\ud83d") == []
+        assert [info async for info in ledger.conversations(prefix="\ud83d")] == []
+        assert [info.conversation async for info in ledger.conversations(title="f \ud83d")] == ["c"]
+
+
 async def _readable(ledger: Ledger, conversation: str) -> Any:
     for node in await ledger.tables.nodes(conversation):
         if node.id != "n0.c":
