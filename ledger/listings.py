@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from ledger.errors import LedgerBehind, LedgerDiverged, UnknownRun
 from ledger.following import open_runs_of
+from ledger.tables.texts import is_text
 from projector import load, open_runs
 from stream import CorruptEvent, SnapshotUnreadable
 
@@ -26,6 +27,8 @@ async def list_conversations(engine: Engine, page: Page) -> AsyncIterator[Conver
     """See `Ledger.conversations`."""
     if page.limit is not None and page.limit < 0:
         raise ValueError(f"limit must be 0 or more, not {page.limit}")
+    if not is_text(page.prefix) or not is_text(page.label or ""):  # no id begins so, no label is found so
+        return
     await engine.catch_up_all()
     async for info in engine.tables.conversations(page):
         yield info

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -40,8 +40,13 @@ class Database(Protocol):
         """
         ...
 
-    async def install(self, component: str, scripts: Sequence[str]) -> None:
-        """Brings the tables of `component` to their newest form: script by script from the one that they have."""
+    async def install(
+        self, component: str, scripts: Sequence[str], fill: Mapping[int, Callable[[Sql], Awaitable[None]]] | None = None
+    ) -> None:
+        """Brings the tables of `component` to their newest form: script by script from the one that they have.
+
+        `fill` has jobs by version: each runs behind the script of its version, for what no script can say.
+        """
         ...
 
     async def close(self) -> None:

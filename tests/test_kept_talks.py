@@ -208,6 +208,21 @@ def test_a_message_to_a_tool_is_a_call_and_what_the_tool_says_its_result() -> No
     imported(history)
 
 
+def test_what_stands_beside_a_text_is_kept_with_calls_and_results_too() -> None:
+    code = {"content_type": "code", "language": "python", "response_format_name": None, "text": "1"}
+    quote = {"content_type": "tether_quote", "url": "https://example.org", "title": "t", "text": "x"}
+    parts = {"content_type": "text", "parts": ["done"], "unknown": 7}
+    history = tree(
+        node("a", None, "b", role="assistant", content=code, recipient="python"),
+        node("b", "a", "c", role="tool", content=quote),
+        node("c", "b", "d", role="assistant", content=parts),
+        node("d", "c", role="assistant", content=quote),
+    )
+    kept = [draft.metadata.get("content") for draft in history.drafts]
+    assert kept == ['{"language":"python"}', '{"url":"https://example.org"}', '{"unknown":7}', None]
+    assert "example.org" in (history.drafts[3].blocks[0].opaque or "")
+
+
 def test_contents_of_an_export_are_text_reasoning_or_kept_and_told() -> None:
     pointer = {"content_type": "image_asset_pointer", "asset_pointer": "file-service://file-1", "width": 1}
     thoughts = {"content_type": "thoughts", "thoughts": [{"summary": "Hm", "content": "I think."}]}
@@ -286,6 +301,13 @@ def test_sharegpt_is_one_conversation_a_list_or_lines_and_numbers_are_names() ->
         assert {history.name for history in read_document(text, "sharegpt")} == {"7"}
     [alone] = read_document(json.dumps(one["conversations"]), "sharegpt")
     assert len(alone.drafts) == 2
+
+
+def test_sharegpt_tells_what_a_call_has_no_place_for() -> None:
+    calls = json.dumps([{"name": "f", "arguments": {}, "parameters": {"a": 1}, "id": "x"}, {"name": "g", "parameters": {}}])
+    [history] = READERS["sharegpt"](json.dumps(talk(("function_call", calls))))
+    [loss] = history.losses
+    assert loss.what.endswith("at 0: fields that a call has no place for: id, parameters")
 
 
 def test_sharegpt_tells_what_it_can_not_pair_and_refuses_who_it_does_not_know() -> None:

@@ -128,6 +128,32 @@ async def test_a_row_that_cannot_be_read_stops_no_migration_and_verify_names_it(
         assert await labelled(ledger, "l") == ["archived", "odd", "talk"]
 
 
+async def test_a_migration_finds_the_labels_that_the_ledger_would_have_found_whatever_is_in_them(old: Path) -> None:
+    for name, metadata in {
+        "talk": r'{"labels": ["NUL\u0000 in it", "NUL\u0000 again", "\u0000", "l"]}',
+        "plain": r'{"labels": ["half \ud83d", "whole \ud83d\ude00"]}',
+        "other": r'{"labels": {"a": "former", "a": "latter"}}',
+    }.items():
+        rows(old, "UPDATE conversations SET metadata = ? WHERE name = ?", metadata, name)
+    async with open_ledger(str(old)) as ledger:
+        assert await problems(ledger) == []
+        assert await labelled(ledger, "NUL\0 in it") == ["talk"]
+        assert await labelled(ledger, "NUL") == []
+        assert await labelled(ledger, "whole \U0001f600") == ["plain"]
+        assert await labelled(ledger, "latter") == ["other"]
+        assert await labelled(ledger, "former") == []
+
+
+async def test_nothing_is_found_by_half_a_pair_of_surrogates() -> None:
+    async with open_ledger("memory:") as ledger:
+        await ledger.record(
+            "c", [NewEvent("conversation.created", rb'{"title": "half \ud83d", "metadata": {"labels": ["\ud83d"]}}')]
+        )
+        assert await labelled(ledger, "\ud83d") == []
+        assert [info async for info in ledger.conversations(prefix="\ud83d")] == []
+        assert [info.conversation async for info in ledger.conversations(title="f \ud83d")] == ["c"]
+
+
 async def _readable(ledger: Ledger, conversation: str) -> Any:
     for node in await ledger.tables.nodes(conversation):
         if node.id != "n0.c":

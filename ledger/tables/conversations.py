@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -42,6 +43,8 @@ WHERE (?1 = 1 OR archived = 0) AND (?2 = 0 OR (active_at, stream_id) < (?3, ?4))
   AND substr(stream_id, 1, length(?5)) = ?5
   AND (?6 = 0 OR id IN (SELECT conversation FROM labels WHERE label = ?7))
 ORDER BY active_at DESC, stream_id DESC LIMIT ?8"""  # noqa: S608 - constants
+_DESCRIBED: Final = """
+SELECT id, metadata FROM conversations WHERE id > ?1 AND metadata IS NOT NULL ORDER BY id LIMIT 500"""
 _TOLD: Final = ("messages", "runs", "events", "at", "is_done")  # of an erasure
 
 
@@ -165,6 +168,16 @@ def labels_of(metadata: dict[str, str]) -> list[str]:
     said = found.values() if isinstance(found, dict) else found if isinstance(found, list) else [found]
     texts = dict.fromkeys(label for label in said if isinstance(label, str))
     return [label for label in texts if is_text(label)]
+
+
+async def fill_labels(sql: Sql) -> None:
+    """The labels of all conversations, into a table that has none yet; of metadata that can't be read, none."""
+    last = 0
+    while found := await sql(_DESCRIBED, (last,)):
+        for key, metadata in found:
+            last = key
+            with suppress(InvalidJson):
+                await put_labels(sql, key, labels_of(split(metadata)))
 
 
 async def rebuild_labels(sql: Sql, key: int) -> None:

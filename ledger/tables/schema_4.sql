@@ -15,17 +15,14 @@ CREATE INDEX calls_by_id ON calls (conversation, tool_call_id);
 ALTER TABLE conversations ADD COLUMN calls_from INTEGER NOT NULL DEFAULT 0;
 UPDATE conversations SET calls_from = coalesce((SELECT max(seq) + 1 FROM messages WHERE conversation = conversations.id), 0);
 
--- The texts in `labels` of a conversation's metadata, or the one that it is.
+-- The texts in `labels` of a conversation's metadata, or the one that it is. Those that are there are filled in by the
+-- program: SQLite cuts a text at a NUL and knows no lone surrogates.
 CREATE TABLE labels (
   conversation INTEGER NOT NULL REFERENCES conversations (id),
   label        TEXT NOT NULL,
   UNIQUE (conversation, label)
 ) STRICT;
 CREATE INDEX labels_by_label ON labels (label);
-INSERT INTO labels (conversation, label)
-  SELECT DISTINCT c.id, l.value
-  FROM conversations AS c, json_each(CASE WHEN json_valid(c.metadata) THEN c.metadata ELSE '{}' END, '$.labels') AS l
-  WHERE l.type = 'text';
 
 -- The root is nobody's id: '' stands for it wherever parents are compared.
 DROP INDEX messages_by_parent;

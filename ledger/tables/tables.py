@@ -39,7 +39,7 @@ class LedgerTables:
     async def attach(cls, database: Database) -> LedgerTables:
         """Brings the ledger's tables to their newest form."""
         scripts = read_scripts("ledger.tables")
-        await database.install("ledger", scripts)
+        await database.install("ledger", scripts, {4: conversations.fill_labels})
         return cls(database, len(scripts))
 
     async def transact(self, job: Callable[[Sql], Awaitable[T]]) -> T:

@@ -27,7 +27,7 @@ from stream.sqlite.trips import Busy, Drive, Trip, as_look, as_transaction
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from stream.database import Row, Sql
 
@@ -108,9 +108,11 @@ class Database:
         self._work.set()
         return lambda: self._watchers.remove(watcher)
 
-    async def install(self, component: str, scripts: Sequence[str]) -> None:
+    async def install(
+        self, component: str, scripts: Sequence[str], fill: Mapping[int, Callable[[Sql], Awaitable[None]]] | None = None
+    ) -> None:
         """See `stream.database.Database`, and `migrate` for what is kept of an old file."""
-        migrating = as_transaction(lambda sql: migrate(sql, self.path, component, scripts, self._copying))
+        migrating = as_transaction(lambda sql: migrate(sql, self.path, component, scripts, self._copying, fill))
         done = await self.submit(migrating)
         if done is not None and done.before:
             _LOG.info("stream.migrated", path=self.path, component=component, **done._asdict())

@@ -10,7 +10,7 @@ from stream.sqlite.files import discard, free_name
 from stream.sqlite.scripts import APPLICATION_ID, COMPONENTS, split
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from stream.database import Sql
     from stream.sqlite.blocking import Connect
@@ -28,8 +28,17 @@ class Migrated(NamedTuple):
     backup: str | None
 
 
-async def migrate(sql: Sql, path: str, component: str, scripts: Sequence[str], connect: Connect) -> Migrated | None:
+async def migrate(
+    sql: Sql,
+    path: str,
+    component: str,
+    scripts: Sequence[str],
+    connect: Connect,
+    fill: Mapping[int, Callable[[Sql], Awaitable[None]]] | None = None,
+) -> Migrated | None:
     """Applies `scripts[version:]`, where `version` is what the file holds of `component`; None where there are none.
+
+    Behind the script of a version its job of `fill` runs, if there is one.
 
     To be run in one transaction: of many processes that open an old file one migrates it and the others wait. Before
     tables with data are changed the file is copied to `PATH.COMPONENT-vN-backup`; a copy that is there stays. Raises
@@ -49,9 +58,11 @@ async def migrate(sql: Sql, path: str, component: str, scripts: Sequence[str], c
         return None
     kept = await _keep_old(sql, path, f"{component}-v{version}-backup", connect) if version else None
     try:
-        for script in scripts[version:]:
+        for number, script in enumerate(scripts[version:], version + 1):
             for statement in split(script):
                 await sql(statement)
+            if fill is not None and number in fill:
+                await fill[number](sql)
         await sql("DELETE FROM components WHERE name = ?", (component,))
         await sql("INSERT INTO components VALUES (?, ?)", (component, len(scripts)))
     except BaseException:

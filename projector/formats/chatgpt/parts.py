@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from projector.formats.shared.blocks import kept_block, part_kept, part_text
-from projector.formats.shared.fields import Fields, is_whole
+from projector.formats.shared.fields import Fields, is_whole, says_nothing
 from projector.formats.shared.history import call_block, text_block
 from projector.formats.shared.payloads import opaque
 from projector.json_text import decode, dump
@@ -75,6 +75,21 @@ def read_call(message: Fields, recipient: str, ref: str) -> Said:
     given = dump({"input": text})
     call = Block("tool_call", text=text, sealed=True, name=recipient, tool_call_id=ref, input=given, parse="ok")
     return Said((*rest, call), said.losses)
+
+
+def left_of(message: Fields, *, is_text: bool) -> dict[str, JsonText]:
+    """The fields of a content that its blocks do not keep: those of a text are kept with it, those of a call or result not."""
+    content = message.object("content")
+    kind = (content.maybe_text("content_type") or "text") if content is not None else ""
+    if content is None or kind == "thoughts":
+        return {}
+    if "parts" in content:
+        placed: tuple[str, ...] = ("parts",)
+    elif kind in _TEXTS and not is_text:
+        placed = _TEXTS[kind]
+    else:
+        return {}
+    return {name: text for name, text in content.rest("content_type", *placed).items() if not says_nothing(text)}
 
 
 def result_parts(blocks: tuple[Block, ...]) -> JsonText:

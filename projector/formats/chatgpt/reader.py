@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from projector.formats.chatgpt.parts import Said, read_call, read_content, result_parts
+from projector.formats.chatgpt.parts import Said, left_of, read_call, read_content, result_parts
 from projector.formats.shared.fields import Fields, messages_of, says_nothing
 from projector.formats.shared.history import History, HistoryMessage, Loss, result_draft
 from projector.formats.shared.makers import OPENAI
@@ -142,7 +142,9 @@ class _Conversation:
 
     def _add(self, draft: HistoryMessage, message: Fields, parent: int | None) -> None:
         author = {name: text for name, text in message.need("author").rest("role", "name").items() if not says_nothing(text)}
-        metadata = message.rest(*_PLACED) | ({"author": join_fields(author)} if author else {})
+        content = left_of(message, is_text=all(block.kind not in ("tool_call", "tool_result") for block in draft.blocks))
+        beside = {"author": author, "content": content}
+        metadata = message.rest(*_PLACED) | {name: join_fields(fields) for name, fields in beside.items() if fields}
         self._drafts.append(replace(draft, parent=parent, created_at=_time_of(message), metadata=metadata))
 
 

@@ -86,6 +86,10 @@ class _Conversation:
         if not calls or any(call.raw("name") is None for call in calls):
             self._lose(f"{message.place}: a call that names no tool is kept as text")
             return (text_block(text),) if text else ()
+        for call in calls:
+            given = "arguments" if call.raw("arguments") else "parameters"
+            if left := sorted(call.rest("name", given)):
+                self._lose(f"{call.place}: fields that a call has no place for: {', '.join(left)}")
         return tuple(self._block(call) for call in calls)
 
     def _block(self, call: Fields) -> Block:
