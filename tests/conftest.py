@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -46,3 +47,8 @@ async def backend(request: pytest.FixtureRequest, tmp_path: Path, anyio_backend:
 @pytest.fixture
 async def store(backend: Backend) -> Store:
     return await backend.open()
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores, for tests wait: for disks, for processes, for time to pass."""
+    return len(os.sched_getaffinity(0)) + 1
