@@ -202,6 +202,21 @@ async def test_what_has_nothing_to_do_with_the_question_leaves_a_stub(ledger: Le
     assert any("relevance" in change.why for change in context.view.changes)
 
 
+async def test_what_was_asked_is_the_question_however_the_view_shows_it(ledger: Ledger) -> None:
+    call = {"index": 0, "id": "t1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    async with ledger.run("c", format="chat") as run:
+        asked = await run.message("user", LONG)
+        await run.feed({"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]})
+        result = await run.tool_result("t1", LONG)
+    await ledger.annotate("c", asked, {"result": "loop"})  # so that the newer one may stand for it
+    pipeline = Pipeline(optional=(Relevance(0.3), NearDuplicates()))
+    first = await ledger.context("c", pipeline=pipeline)
+    assert {change.message_id for change in first.view.changes} == {asked}
+    second = await ledger.context("c", pipeline=pipeline)
+    assert (second.view.records, second.messages) == ((), first.messages)
+    assert result_of(second.messages, result) == LONG
+
+
 async def test_results_that_are_no_tools_are_told_by_their_metadata(ledger: Ledger) -> None:
     async with ledger.run("c") as run:
         loop = await run.message("user", LONG)

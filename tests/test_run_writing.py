@@ -14,6 +14,7 @@ from ledger.tables.tables import LedgerTables
 from ledger.upkeep.verify import verify
 from stream import AppendResult, MemoryStore, NewEvent, Producer, StoreBusy, StoreFull, StreamError
 from stream.sqlite import MEMORY, open_database, pages
+from tests.talk import finished, said, started
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -322,3 +323,14 @@ async def test_verify_misses_no_message_that_its_events_promise(tmp_path: Path) 
 
 async def _messages(ledger: Ledger) -> list[Any]:
     return await ledger.transcript("c") if (await ledger.store.bounds("c")).head else []
+
+
+async def test_a_page_of_the_log_is_taken_in_whole_however_it_is_sliced(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = [event for n in range(6) for event in (started(f"r{n}"), *said(f"r{n}", f"r{n}.1", f"{n}"), finished(f"r{n}"))]
+    for page, cut in ((4000, 7), (4000, 1), (10, 3)):
+        monkeypatch.setattr(catchup, "_PAGE_EVENTS", page)
+        monkeypatch.setattr(catchup, "_SLICE_EVENTS", cut)
+        async with open_ledger("memory:") as ledger:
+            await ledger.store.append("c", events)
+            assert [message.text for message in await ledger.transcript("c", branch="all")] == [f"{n}" for n in range(6)]
+            assert [run.status async for run in ledger.runs("c")] == ["superseded"] * 5 + ["committed"]

@@ -91,7 +91,7 @@ async def import_file(
     check_format(format)
     if await anyio.Path(path).is_dir():
         if into is not None:
-            raise ValueError("--into is for files of one conversation, not for a folder: leave it out")
+            raise ValueError("`into` is for files of one conversation, not for a folder: leave it out")
         return await _import_folder(ledger, path, format, progress)
     if into is not None:
         check_id("conversation id", into)
