@@ -85,7 +85,9 @@ class CatchUp:
                         break
                 is_all = state.last_seq >= bounds.head
                 known = await self._keep(conversation, known._replace(state=state), is_end=is_all)
-                events = [] if is_all else await self._store.read(conversation, after=state.last_seq, limit=_PAGE_EVENTS)
+                events = []  # let go before the next page is held
+                if not is_all:
+                    events = await self._store.read(conversation, after=state.last_seq, limit=_PAGE_EVENTS)
             else:
                 return Caught(known.state, position.leaf, bounds, known.exact)
 
