@@ -180,8 +180,9 @@ def test_the_code_of_the_readme_runs(number: int, tmp_path: Path) -> None:
     script = tmp_path / "readme.py"
     script.write_text(BLOCKS[number], encoding="utf-8")
     command = [sys.executable, "-W", "error", str(script)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, f"block {number} of README.md fails:\n{BLOCKS[number]}\n{done.stderr}"
+    for time in ("first", "second"):  # a newcomer tries it again
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, f"block {number} of README.md fails the {time} time:\n{BLOCKS[number]}\n{done.stderr}"
 
 
 def modules(package: str) -> dict[str, Path]:
