@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 _LOG: Final = structlog.get_logger("tailfold.ledger")
 _PAGE_EVENTS: Final = 4000  # what one transaction takes in
 _SLICE_EVENTS: Final = 1000  # some 6 ms
-_SNAPSHOT_EVERY_EVENTS: Final = 1000  # a warm start folds at most so many: some 40 ms
-_SNAPSHOT_ON_THE_WAY_EVENTS: Final = 10_000  # what is open in the middle is large, and soon another
+_SNAPSHOT_EVERY_EVENTS: Final = 1000  # a warm start folds at most so many
+_SNAPSHOT_ON_THE_WAY_EVENTS: Final = 10_000  # what is open in the middle is large, and soon another; so many after a kill there
 _KNOWN: Final = 256
 
 
