@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from contextlib import closing, suppress
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -132,10 +133,13 @@ async def test_an_abandoned_job_ends_at_its_next_statement_and_leaves_nothing(tm
         assert raw.execute(ALL).fetchall() == []
 
 
-async def test_a_job_that_is_abandoned_before_a_lock_ends_in_the_thread_it_ran_in(tmp_path: Path) -> None:
+async def test_a_job_that_is_abandoned_before_a_lock_ends_in_the_thread_it_ran_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.db"
     database = await open_table(path)
     threads: list[threading.Thread] = []
+    waiting = asyncio.Event()
 
     async def job(sql: Sql) -> None:
         threads.append(threading.current_thread())
@@ -144,11 +148,15 @@ async def test_a_job_that_is_abandoned_before_a_lock_ends_in_the_thread_it_ran_i
         finally:
             threads.append(threading.current_thread())
 
+    def long(*_: float) -> float:
+        waiting.set()
+        return 1_000_000
+
+    monkeypatch.setattr(database_module, "random", SimpleNamespace(uniform=long))
     with closing(sqlite3.connect(path, isolation_level=None)) as raw:
         raw.execute("BEGIN IMMEDIATE")
         task = asyncio.create_task(database.write(job))
-        while not threads:
-            await asyncio.sleep(0.001)
+        await waiting.wait()
         await database.abandon()
         raw.execute("ROLLBACK")
     with pytest.raises(StoreClosed, match="outcome unknown"):
