@@ -15,13 +15,15 @@ import io
 import json
 import os
 import pkgutil
+import signal
 import socket
 import struct
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, BinaryIO, Final, NoReturn
 
 import typer.main
 
@@ -52,15 +54,18 @@ class ForkServer:
         return [(code, out, err) for code, out, err in json.loads(done.stdout)]
 
     def _ask(self, words: list[str] | list[list[str]], given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        connection = self._connect()
-        connection.settimeout(_PATIENCE_S)
         request = json.dumps({"words": words, "folder": str(Path.cwd()), "environment": dict(os.environ)}).encode()
-        with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
-            stdin.write(given)
-            stdin.seek(0)
-            socket.send_fds(connection, [b"!"], [stdin.fileno(), stdout.fileno(), stderr.fileno()])
-            connection.sendall(_NUMBER.pack(len(request)) + request)
-            [code] = _NUMBER.unpack(_receive(connection, _NUMBER.size))
+        with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+            try:
+                connection = self._connect()
+                connection.settimeout(_PATIENCE_S)
+                with _pipe(given) as stdin:
+                    socket.send_fds(connection, [b"!"], [stdin.fileno(), stdout.fileno(), stderr.fileno()])
+                connection.sendall(_NUMBER.pack(len(request)) + request)
+                [code] = _NUMBER.unpack(_receive(connection, _NUMBER.size))
+            except BaseException:  # or the next one would be told how this one ended
+                self._kill()
+                raise
             stdout.seek(0)
             stderr.seek(0)
             return subprocess.CompletedProcess(words, code, stdout.read(), stderr.read())  # type: ignore[arg-type] # words of each
@@ -72,17 +77,37 @@ class ForkServer:
             self._process.wait(timeout=60)
         self._socket = self._process = None
 
+    def _kill(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # with the command that it runs
+        self.close()
+
     def _connect(self) -> socket.socket:
         if self._socket is None:
             self._socket, theirs = socket.socketpair()
             command = [sys.executable, "-W", "error", "-m", "tests.fork_server", str(theirs.fileno())]
             with theirs:
-                self._process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+                self._process = subprocess.Popen(
+                    command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, process_group=0
+                )
         return self._socket
 
 
 COMMANDS: Final = ForkServer()
 """That of this process; the tests end it."""
+
+
+def _pipe(given: bytes) -> BinaryIO:
+    """What can be read once only, and may be left unread: a file is another thing to a program."""
+    out, into = os.pipe()
+
+    def fill() -> None:
+        with contextlib.suppress(BrokenPipeError), open(into, "wb", buffering=0) as pipe:  # noqa: PTH123 - no path
+            pipe.write(given)
+
+    threading.Thread(target=fill).start()
+    return open(out, "rb")  # noqa: PTH123 - no path
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:
@@ -118,6 +143,7 @@ def _import_all() -> None:
         for module in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
             if not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
+    sys.modules["__main__"].__package__ = ""  # as in the script `tailfold`: else a usage says `python -m tests.…`
     typer.main.get_command = functools.cache(typer.main.get_command)  # it takes longer than most commands
     for words in (["--help"], ["--data", "/nowhere/at.db", "runs", "c", "--json"]):  # what is imported by need is, too
         sys.argv = ["tailfold", *words]

@@ -35,6 +35,20 @@ class Shell:
             assert stderr == ""
         return stdout if code != 2 else stderr
 
+    def measure(self, *words: str, code: int = 0) -> tuple[str, int]:
+        """What a command says on standard error, and the most memory it ever had, in bytes."""
+        # not `ru_maxrss`, which begins with what the process has that starts this one
+        script = (
+            "import pathlib, re, sys; from ledger.admin.app import run_app; code = run_app(); "
+            r"peak = re.search(r'VmHWM:\s+(\d+) kB', pathlib.Path('/proc/self/status').read_text())[1]; "
+            "sys.stderr.write('\\n' + peak); sys.exit(code)"
+        )
+        command = [sys.executable, "-W", "error", "-c", script, *self.command(*words)[5:]]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == code, done.stderr
+        said, _, peak_kib = done.stderr.rpartition("\n")
+        return said, int(peak_kib) * 1024
+
     def read(self, *words: str, code: int = 0) -> Any:
         return json.loads(self.run(*words, "--json", code=code))
 

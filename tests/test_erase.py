@@ -56,7 +56,7 @@ async def count_chunks(ledger: Ledger) -> int:
 
 async def empty_wal_only(database: Database) -> None:
     """Instead of writing a file anew."""
-    assert await vacuum._empty_wal(database)
+    assert await vacuum._empty_wal(database, 2)
 
 
 @pytest.mark.parametrize("place", PLACES)

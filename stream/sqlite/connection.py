@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from functools import partial
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import aiosqlite
 
@@ -27,9 +27,11 @@ class Connection(aiosqlite.Connection):
 
     async def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Runs a function in SQLite's thread, after what was handed over before; a cancelled caller does not cut it."""
-        # In a box that is emptied here: the thread holds on to what it gave last until it is asked again.
-        box: list[T] = await self._execute(lambda connection: [function(connection)], self._conn)  # type: ignore[no-untyped-call]
-        return box.pop()
+        # In a box: the thread holds on to what it was handed last, and to what that gave, until it is asked again.
+        box: list[Any] = [function]
+        await self._execute(lambda connection: box.append(box.pop()(connection)), self._conn)  # type: ignore[no-untyped-call]
+        result: T = box.pop()
+        return result
 
     def post(self, function: Callable[[sqlite3.Connection], object]) -> None:
         """As `run`, and nobody waits for it."""

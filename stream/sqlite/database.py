@@ -23,7 +23,7 @@ from stream.sqlite.connection import Connection, Connections
 from stream.sqlite.errors import FAILURES, is_busy, translate
 from stream.sqlite.files import check_place
 from stream.sqlite.migrations import check_owner, migrate
-from stream.sqlite.trips import Busy, Drive, Trip, as_look, as_transaction
+from stream.sqlite.trips import Busy, Drive, Trip, as_look, as_reading, as_transaction
 
 if TYPE_CHECKING:
     import sqlite3
@@ -207,7 +207,7 @@ class Database:
 
     async def _ask(self, job: Callable[[Sql], Awaitable[T]]) -> T:
         reader = self._choose_reader()
-        return await (self.submit(job) if reader is None else self._drive(reader, job, _Patience()))
+        return await (self.submit(as_reading(job)) if reader is None else self._drive(reader, job, _Patience()))
 
     def _choose_reader(self) -> Connection | None:
         """None for a database in memory: it has one connection only."""
@@ -226,7 +226,7 @@ class Database:
         pause_s, done = 0.001, 0
         try:
             while True:
-                if self._closing and connection in self._readers:
+                if self._closing and is_shared:
                     raise StoreClosed(f"{self.path} is closed")
                 self.trips += 1
                 told = await connection.run(partial(drive.go, refusal))

@@ -44,7 +44,7 @@ class SqliteStore:
         self.incarnation = incarnation
         self._snapshots = SqliteSnapshots(database)
         self._wakeups = Wakeups()
-        self._writer = Appender(database, clock_ms, self._wakeups.wake)
+        self._appender = Appender(database, clock_ms, self._wakeups.wake)
         self._sweeper = Sweeper(database)
         self._waiters = 0
         self._unwatch: Callable[[], None] | None = None
@@ -80,7 +80,7 @@ class SqliteStore:
         """See `EventStore.append`."""
         append = prepare(stream_id, events, expected_seq=expected_seq, append_id=append_id, producer=producer)
         if append.events:
-            return await self._writer.append(append)
+            return await self._appender.append(append)
         head = (await self.bounds(stream_id)).head
         return admit(append, head=head, watermark=None, earlier=None) or AppendResult(head + 1, head)
 

@@ -143,3 +143,16 @@ def as_look(job: Callable[[Sql], Awaitable[T]]) -> Callable[[Sql], Awaitable[T]]
         return result
 
     return look
+
+
+def as_reading(job: Callable[[Sql], Awaitable[T]]) -> Callable[[Sql], Awaitable[T]]:
+    """The same job on the connection that writes, which refuses to meanwhile."""
+
+    async def reading(sql: Sql) -> T:
+        await sql("PRAGMA query_only = ON")
+        try:
+            return await job(sql)
+        finally:
+            await sql("PRAGMA query_only = OFF")
+
+    return reading

@@ -11,13 +11,11 @@ from stream.errors import StoreBusy, StoreFull, StoreUnusable
 from stream.sqlite.statistics import file_sizes
 
 if TYPE_CHECKING:
-    from stream.database import Row
     from stream.sqlite.database import Database
     from stream.sqlite.store import SqliteStore
 
 _BUSY_LIMIT_S: Final = 30.0
 _CHECKPOINT_S: Final = 2.0
-_POLL_S: Final = 0.05
 
 
 class Vacuumed(NamedTuple):
@@ -37,12 +35,8 @@ async def vacuum(store: SqliteStore) -> Vacuumed:
     before_bytes = sum(file_sizes(path))
     await store.settle()
     await store.database.write(lambda sql: sql("VACUUM"))
-    # The new file lies in the log until nobody reads the old one. Each look is a job of its own: appends go on.
-    deadline = time.monotonic() + _BUSY_LIMIT_S
-    while (await store.database.write(lambda sql: sql("PRAGMA wal_checkpoint(TRUNCATE)")))[0][0]:
-        if time.monotonic() > deadline:
-            raise StoreBusy(f"{path}: another process reads the file, it becomes smaller when that ends: try again then")
-        await asyncio.sleep(random.uniform(0.01, 0.05))  # noqa: S311 - jitter, no secret
+    if not await _empty_wal(store.database, _BUSY_LIMIT_S):
+        raise StoreBusy(f"{path}: another process reads the file, it becomes smaller when that ends: try again then")
     return Vacuumed(before_bytes, sum(file_sizes(path)))
 
 
@@ -52,20 +46,21 @@ async def clean_file(database: Database) -> str | None:
         await database.write(lambda sql: sql("VACUUM"))
     except (StoreBusy, StoreFull, StoreUnusable) as error:  # it is gone, if not proven so
         return f"the file could not be written anew, run `tailfold vacuum` later: {error}"
-    if not await _empty_wal(database):
+    if not await _empty_wal(database, _CHECKPOINT_S):
         return f"another process still reads old pages of {database.path}: end it, then run `tailfold vacuum`"
     return None
 
 
-async def _empty_wal(database: Database) -> bool:
-    deadline = time.monotonic() + _CHECKPOINT_S
+async def _empty_wal(database: Database, limit_s: float) -> bool:
+    """What was written anew lies in the log until nobody reads the old file; each look is a job of its own: appends go on."""
+    deadline = time.monotonic() + limit_s
     while True:
         try:
-            rows: list[Row] = await database.write(lambda sql: sql("PRAGMA wal_checkpoint(TRUNCATE)"))
+            [(is_busy, _, _)] = await database.write(lambda sql: sql("PRAGMA wal_checkpoint(TRUNCATE)"))
         except StoreBusy:
-            rows = [(1,)]
-        if not rows[0][0]:
+            is_busy = True
+        if not is_busy:
             return True
         if time.monotonic() > deadline:
             return False
-        await asyncio.sleep(_POLL_S)
+        await asyncio.sleep(random.uniform(0.01, 0.05))  # noqa: S311 - jitter, no secret
