@@ -12,7 +12,7 @@ import structlog
 
 from ledger.erasure import is_pending
 from ledger.errors import LedgerBehind, LedgerDiverged, UnknownConversation
-from ledger.tables import repair as mending
+from ledger.upkeep import repair as mending
 from ledger.upkeep.comparison import compare
 from ledger.upkeep.verify import Finding, check_tree
 from projector import State, open_runs

@@ -1,4 +1,4 @@
-"""How reconcile mends: each step is one transaction on the ledger's tables."""
+"""How reconcile mends, step by step; each is one transaction on the ledger's tables."""
 
 from __future__ import annotations
 
