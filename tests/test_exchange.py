@@ -17,10 +17,10 @@ from ledger.transfer.files import FileError, open_lines
 from ledger.transfer.jsonl import look_through
 from stream import Event, NewEvent, open_store
 from tests.fork_server import COMMANDS
+from tests.ledger_commands import fill, record, refuse_each, turns
 from tests.talk import conversation, finished, new, said, started
 from tests.test_bad_input import refused
 from tests.test_commands import SAMPLE, Shell
-from tests.test_ledger_commands import fill, record, refuse_each, turns
 
 if TYPE_CHECKING:
     from pathlib import Path
