@@ -16,9 +16,9 @@ from ledger.transfer.importing import import_history
 from ledger.transfer.recorded import Recorded
 from projector.formats import FormatError
 from tests import random_talks
+from tests.ledger_commands import fill
 from tests.test_commands import Shell
 from tests.test_context_results import FIRST, expiring, look
-from tests.test_ledger_commands import fill
 
 if TYPE_CHECKING:
     from pathlib import Path

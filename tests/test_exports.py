@@ -20,10 +20,10 @@ from projector.formats.shared.history import text_block
 from projector.formats.shared.payloads import opaque
 from projector.message import Block
 from tests.fork_server import COMMANDS
+from tests.ledger_commands import fill, run_each
 from tests.random_talks import Begin, Step, Talk, conversations
 from tests.shared_data import naughty
 from tests.test_commands import Shell
-from tests.test_ledger_commands import fill, run_each
 from tests.ui_readings import TEXTS, a_call, a_message, folded, paths, play
 
 if TYPE_CHECKING:

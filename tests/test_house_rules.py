@@ -77,6 +77,13 @@ def test_nothing_below_the_facade_knows_it() -> None:
     assert not [str(path) for path in below if re.search(r"^\s*(from|import) ledger\.ledger\b", path.read_text(), re.MULTILINE)]
 
 
+def test_the_tables_of_the_ledger_know_no_operation() -> None:
+    """What is done with them stands above them, and reads no log there."""
+    known = r"^\s*(from|import) (ledger\.(?!tables\b|errors\b|records\b)|stream\b.*\bEventStore\b)"
+    room = [path for path in sources("ledger") if path.parent.name == "tables"]
+    assert not [str(path) for path in room if re.search(known, path.read_text(), re.MULTILINE)]
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_imports_no_tests_and_no_benchmarks(package: str) -> None:
     assert not [path for path in sources(package) if imported(path) & {"tests", "benchmarks"}]

@@ -16,15 +16,18 @@ from ledger.transfer.files import FileError
 from projector.formats import READERS, STREAMS
 from stream import StreamError
 from tests.faults.sizes import FULL
+from tests.imports import check_order, imported
+from tests.ledger_commands import refuse_each, run_each
 from tests.shared_data import files, naughty, read_bytes
 from tests.test_commands import Shell
 from tests.test_detection import CALL, EVENTS, HISTORIES, LINES, RECORD, SMALLEST, of_json, of_lines, read
-from tests.test_imports import check_order, imported
-from tests.test_ledger_commands import refuse_each, run_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
 
 REFUSED: Final = (FileError, LedgerError, StreamError)
 

@@ -155,7 +155,7 @@ async def test_nothing_is_found_by_half_a_pair_of_surrogates() -> None:
 
 
 async def _readable(ledger: Ledger, conversation: str) -> Any:
-    for node in await ledger.tables.nodes(conversation):
+    for node in (await ledger.tables.tree(conversation))[1]:
         if node.id != "n0.c":
             yield await ledger.tables.message(conversation, node.id)
 

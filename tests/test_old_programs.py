@@ -87,6 +87,11 @@ INSERT INTO messages (conversation, id, run, parent, seq, on_path, started, is_c
         ("SELECT id, projected_seq, holes FROM conversations WHERE name = ?", ("talk",)),
     ],
     "rewrite": [(KEY, ("talk",)), ("DELETE FROM messages WHERE conversation = ? AND run = ?", (1, "r1"))],
+    "hold": [
+        ("DELETE FROM holds WHERE id = ? OR until < ?", ("late", 1)),
+        ("INSERT INTO holds VALUES (?, ?, ?, ?)", ("late", "talk", 0, 2)),
+    ],
+    "let go": [("DELETE FROM holds WHERE id = ?", ("held",))],
     "rebuild": [(KEY, ("talk",)), ("UPDATE messages SET selected = 0 WHERE conversation = ? AND selected", (1,))],
 }
 READS: Final = {
@@ -96,7 +101,12 @@ READS: Final = {
         ("talk", "r1.1"),
     ),
     "list": ("SELECT name, messages FROM conversations", ()),
+    "held": (
+        "SELECT id, through FROM holds WHERE until >= ?2 AND (conversation IS NULL OR conversation = ?1)",
+        ("talk", 0),
+    ),
 }
+UNKNOWN: Final = r"no such column: (name|id)$|has no column named name$"
 
 
 def everything(path: Path) -> list[str]:
@@ -116,22 +126,29 @@ def run(connection: sqlite3.Connection, statements: list[tuple[str, tuple[Any, .
         raise
 
 
+def lay_file(path: Path) -> None:
+    """The file as that program has left it, with a hold in it."""
+    path.write_bytes(gzip.decompress(VERSION_3.read_bytes()))
+    with closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute("INSERT INTO holds VALUES ('held', NULL, 0, 1)")
+
+
 @pytest.mark.parametrize("operation", WRITES)
 async def test_what_an_older_program_writes_after_the_migration_fails_by_name(tmp_path: Path, operation: str) -> None:
     path = tmp_path / "chat.db"
-    path.write_bytes(gzip.decompress(VERSION_3.read_bytes()))
+    lay_file(path)
     shutil.copy(path, tmp_path / "before.db")
     statements = WRITES[operation]
     with closing(sqlite3.connect(tmp_path / "before.db", isolation_level=None)) as raw:
         before = everything(tmp_path / "before.db")
         run(raw, statements)  # it is what the program did
-        assert operation in ("claim", "skip a hole") or everything(tmp_path / "before.db") != before
+        assert operation == "skip a hole" or everything(tmp_path / "before.db") != before
     with closing(sqlite3.connect(path, isolation_level=None)) as open_before:
         open_before.execute(POSITION, ("talk",)).fetchall()  # prepared, and cached
         async with open_ledger(str(path)):
             pass
         before = everything(path)
-        with pytest.raises(sqlite3.OperationalError, match=r"no such column: name|has no column named name"):
+        with pytest.raises(sqlite3.OperationalError, match=UNKNOWN):
             run(open_before, statements)
         assert everything(path) == before
 
@@ -139,10 +156,10 @@ async def test_what_an_older_program_writes_after_the_migration_fails_by_name(tm
 @pytest.mark.parametrize("question", READS)
 async def test_what_an_older_program_asks_after_the_migration_fails_by_name(tmp_path: Path, question: str) -> None:
     path = tmp_path / "chat.db"
-    path.write_bytes(gzip.decompress(VERSION_3.read_bytes()))
+    lay_file(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as open_before:
         assert open_before.execute(*READS[question]).fetchall()
         async with open_ledger(str(path)):
             pass
-        with pytest.raises(sqlite3.OperationalError, match="no such column: name"):
+        with pytest.raises(sqlite3.OperationalError, match=UNKNOWN):
             open_before.execute(*READS[question]).fetchall()

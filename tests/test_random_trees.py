@@ -21,8 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger import Ledger, RunOpen, open_ledger
-from ledger.tables.repair import rebuild_tree
 from ledger.tables.tables import LedgerTables
+from ledger.upkeep.repair import rebuild_tree
 from ledger.upkeep.verify import verify
 from stream import Bounds
 from stream.sqlite import MEMORY, open_database

@@ -154,6 +154,32 @@ async def test_a_log_that_is_older_than_its_ledger_is_told_and_nothing_committed
         assert await texts(ledger, "d") == ["three"]
 
 
+async def test_what_was_selected_in_a_log_that_is_gone_bars_no_later_selection(tmp_path: Path) -> None:
+    """Its seqs are given again: to events that say something else, or what came first would hide what came last."""
+    ledger_path, log_path = str(tmp_path / "ledger.db"), tmp_path / "log.db"
+    async with open_ledger(ledger_path, log=str(log_path)) as ledger:
+        for run_id in ("r", "s", "t"):
+            await ledger.record("c", turn(run_id, None, run_id))
+        await ledger.catch_up("c")
+    shutil.copy(log_path, tmp_path / "old.db")
+    async with open_ledger(ledger_path, log=str(log_path)) as ledger:
+        for message_id in ("s.1", "t.1", "r.1"):
+            await ledger.select("c", message_id)
+        assert await texts(ledger) == ["r"]
+    shutil.copy(tmp_path / "old.db", log_path)
+    async with open_ledger(ledger_path, log=str(log_path)) as ledger:
+        assert await found(ledger, repair=True) == [("diverged", True)]
+        assert await texts(ledger) == ["t"]
+        await ledger.select("c", "s.1")
+        assert await texts(ledger) == ["s"]
+        assert await found(ledger) == []
+        assert await wrong(ledger) == []
+        await ledger.tables.database.write(lambda sql: sql("INSERT INTO selections VALUES (1, 23, 'r.1')"))  # of before
+        await ledger.select("c", "t.1")
+        assert (await ledger.store.bounds("c")).head == 23
+        assert await texts(ledger) == ["t"]
+
+
 async def test_a_ledger_of_another_log_is_refused_until_it_is_told_to_take_it_over(tmp_path: Path) -> None:
     for name in ("a", "b"):
         async with open_ledger(str(tmp_path / f"{name}.db"), log=str(tmp_path / f"{name}-log.db")) as ledger:

@@ -73,6 +73,10 @@ _REBUILT: Final = """
 UPDATE conversations SET leaf = ?2, messages = ?3, orphans = ?4,
   runs = (SELECT count(*) FROM runs WHERE conversation = ?1) WHERE id = ?1"""
 _SELECTIONS: Final = "SELECT seq, message FROM selections WHERE conversation = ?1 AND seq > ?2"
+_SELECT: Final = """
+INSERT INTO selections (conversation, seq, message) VALUES (?1, ?2, ?3)
+ON CONFLICT (conversation, seq) DO UPDATE SET message = excluded.message"""
+_DROP_SELECTIONS: Final = "DELETE FROM selections WHERE conversation = ?1 AND seq > ?2 RETURNING 1"
 
 
 async def descend(sql: Sql, key: int, message_id: str | None, selections: Mapping[str, str] | None = None) -> str | None:
@@ -117,11 +121,17 @@ async def choose(sql: Sql, key: int, message_id: str, seq: int) -> bool:
     """Makes the leaf below a message the active one; False for a message that is on no path."""
     if not await _is_there(sql, key, message_id):
         return False
-    await sql("INSERT INTO selections (conversation, seq, message) VALUES (?1, ?2, ?3)", (key, seq, message_id))
+    await sql(_SELECT, (key, seq, message_id))
     await sql(_CHOOSE, (key, message_id, seq))
     if await sql(_REACHES_ROOT, (key, message_id)):
         await sql(_MOVE_LEAF, (key, await descend(sql, key, message_id)))
     return True
+
+
+async def drop_behind(sql: Sql, key: int, seq: int) -> None:
+    """Forgets which turns were selected behind a seq."""
+    if await sql(_DROP_SELECTIONS, (key, seq)):
+        await rebuild(sql, key)
 
 
 async def rebuild(sql: Sql, key: int) -> None:

@@ -63,6 +63,10 @@ class Position(NamedTuple):
     erased: str | None = None
     rewound: int = 0
 
+    def is_at(self, other: Position) -> bool:
+        """Whether nothing was taken in, put back or erased between the two."""
+        return (self.projected_seq, self.rewound, self.erased) == (other.projected_seq, other.rewound, other.erased)
+
 
 class Page(NamedTuple):
     """Which conversations are listed, newest activity first. `after` is the last one of the page before."""

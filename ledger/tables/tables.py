@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ledger.errors import LedgerDamaged
@@ -98,10 +99,6 @@ class LedgerTables:
         """The messages from the root, or the last `limit` of them, down to `leaf`."""
         return await messages.path(self.database.read, conversation, leaf, limit)
 
-    async def nodes(self, conversation: str) -> list[Node]:
-        """All messages on any path, as nodes of the tree, in the order of the log."""
-        return await messages.nodes(self.database.read, conversation)
-
     async def all(self, conversation: str) -> AsyncIterator[Message]:
         """Every message that was committed or kept of a failed run, in the order of the log."""
         place: tuple[int, str] = (0, "")
@@ -134,7 +131,7 @@ class LedgerTables:
             return False
         end = EVERY
         while end:
-            is_wrong, end = await calls.lacks_calls(self.database.read, key, end)
+            is_wrong, end = await self.look(partial(calls.lacks_calls, key=key, end=end))
             if is_wrong:
                 return True
         return await calls.lead_nowhere(self.database.read, key)
@@ -142,7 +139,7 @@ class LedgerTables:
     async def lacks_labels(self, conversation: str) -> bool:
         """Whether the table of labels says something else than the metadata does."""
         key = await conversations.key_of(self.database.read, conversation)
-        return key is not None and await conversations.lacks_labels(self.database.read, key)
+        return key is not None and await self.look(partial(conversations.lacks_labels, key=key))
 
     async def names(self) -> list[str]:
         """All conversations by name."""
@@ -152,9 +149,14 @@ class LedgerTables:
         """The messages of a run in their order, and whether each is on the path."""
         return await messages.of_run(self.database.read, conversation, run_id)
 
-    async def orphans(self, conversation: str) -> list[tuple[str, str]]:
-        """Messages on the path whose parent is not there: (message, parent)."""
-        return await messages.orphans(self.database.read, conversation)
+    async def tree(self, conversation: str) -> tuple[list[tuple[str, str]], list[Node], Position]:
+        """Messages whose parent is not there, as (message, parent), all on a path, and what is said of them: at one moment."""
+
+        async def job(sql: Sql) -> tuple[list[tuple[str, str]], list[Node], Position]:
+            orphans, nodes = await messages.orphans(sql, conversation), await messages.nodes(sql, conversation)
+            return orphans, nodes, await conversations.position(sql, conversation)
+
+        return await self.look(job)
 
     async def damaged(self, conversation: str) -> AsyncIterator[LedgerDamaged]:
         """The messages of a conversation that fail their checksum."""
@@ -168,7 +170,6 @@ class LedgerTables:
     async def runs(self, conversation: str | None = None, *, only_open: bool = False) -> AsyncIterator[RunInfo]:
         """Runs in order of conversation and start; those that are open as `open`."""
         place: tuple[str, int] = ("", 0)
-        place = ("", 0)
         while found := await runs.page(self.database.read, conversation, place, only_open=only_open):
             for info, place in found:  # noqa: B007 - the last one is where the next page begins
                 yield info

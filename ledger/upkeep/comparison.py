@@ -19,12 +19,14 @@ from projector.run_draft import Refused, read_usage
 if TYPE_CHECKING:
     from ledger.engine import Engine
     from ledger.records import RunInfo
+    from ledger.tables.conversations import Position
     from projector import Message
     from projector.amendments import Amendment
     from projector.run_draft import Anomaly, Usage
     from stream import Event
 
 _PAGE_EVENTS: Final = 1000
+_AGAIN: Final = 3
 
 
 class Difference(NamedTuple):
@@ -42,27 +44,43 @@ class Difference(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """What came of it: differences, the events that could not be applied, and the end of what was looked at."""
+    """What came of it: differences, the events that could not be applied, and the end of what was looked at.
+
+    `position` is where the ledger was when that began.
+    """
 
     differences: list[Difference]
     anomalies: list[Anomaly]
     last_seq: int
+    position: Position
 
 
 async def compare(engine: Engine, conversation: str) -> Compared:
     """Looks at every run that ended in what is left of the log, as far as the ledger has taken it in.
 
+    Where the ledger has moved meanwhile, a row may say more than was looked for: what differs then is looked at again.
     Raises what reading the log raises.
     """
+    compared = await _compare_once(engine, conversation)
+    for _ in range(_AGAIN):
+        if not compared.differences or (await engine.tables.position(conversation)).is_at(compared.position):
+            break
+        known = {difference.run_id for difference in compared.differences}
+        compared = await _compare_once(engine, conversation)
+        compared = compared._replace(differences=[each for each in compared.differences if each.run_id in known])
+    return compared
+
+
+async def _compare_once(engine: Engine, conversation: str) -> Compared:
     bounds = await engine.store.bounds(conversation)
-    projected_seq = (await engine.tables.position(conversation)).projected_seq
+    position = await engine.tables.position(conversation)
     work = _Comparison(engine, conversation, bounds.floor)
     state = State(last_seq=bounds.floor)
     while events := await engine.store.read(conversation, after=state.last_seq, limit=_PAGE_EVENTS):
         for event in events:
-            state = await work.see(state, event, is_held=event.seq <= projected_seq)
+            state = await work.see(state, event, is_held=event.seq <= position.projected_seq)
     is_whole = bounds.floor == bounds.origin  # behind a floor, a run's beginning may be missing
-    return Compared(await work.differences(), list(state.anomalies) if is_whole else [], state.last_seq)
+    return Compared(await work.differences(), list(state.anomalies) if is_whole else [], state.last_seq, position)
 
 
 class _Comparison:

@@ -12,7 +12,8 @@ import structlog
 
 from ledger.erasure import is_pending
 from ledger.errors import LedgerBehind, LedgerDiverged, UnknownConversation
-from ledger.tables import repair as mending
+from ledger.moment import look
+from ledger.upkeep import repair as mending
 from ledger.upkeep.comparison import compare
 from ledger.upkeep.verify import Finding, check_tree
 from projector import State, open_runs
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ledger.engine import Engine
+    from ledger.moment import Moment
     from ledger.tables.conversations import Position
     from stream import Bounds
 
@@ -34,19 +36,26 @@ async def reconcile(engine: Engine, conversation: str | None = None, *, repair: 
     With `repair` what can be mended is, and says so in `is_mended`; without, nothing is changed. Raises
     `UnknownConversation`.
     """
-    names = {conversation} if conversation is not None else set(await engine.tables.names())
-    async for info in engine.store.streams(prefix=conversation or ""):
-        if conversation is None:
-            names.add(info.stream_id)
-    for name in sorted(names):
-        bounds = await engine.store.bounds(name)
-        position = await engine.tables.position(name)
+    for name in [conversation] if conversation is not None else await _all_names(engine):
+        position, bounds = await look(engine.store, engine.tables, name, _stand)
         if not bounds.head and not position.projected_seq and conversation is not None:
             raise UnknownConversation(name)
         async for finding in _reconcile_one(engine, name, bounds, position, repair=repair):
             if finding.is_mended:
                 _LOG.warning("ledger.repaired", conversation=name, kind=finding.kind)
             yield finding
+
+
+async def _all_names(engine: Engine) -> list[str]:
+    names = set(await engine.tables.names())
+    async for info in engine.store.streams():
+        names.add(info.stream_id)
+    return sorted(names)
+
+
+async def _stand(moment: Moment) -> tuple[Position, Bounds]:
+    """The ledger first: where both are not of one moment, the log has come further meanwhile, and not the ledger."""
+    return await moment.position(), await moment.bounds()
 
 
 async def _reconcile_one(
@@ -130,10 +139,9 @@ async def _compare(engine: Engine, conversation: str, *, repair: bool) -> AsyncI
     is_wrong = False
     for difference in compared.differences:
         is_wrong = True
-        if repair:
-            await mending.rewrite(engine.tables, conversation, difference)
+        is_mended = repair and await mending.rewrite(engine.tables, conversation, difference, compared.position)
         what = f"run {difference.run_id}: {difference.why}"
-        yield Finding(conversation, "diverged", what, "--repair writes it anew from the log", is_mended=repair)
+        yield Finding(conversation, "diverged", what, "--repair writes it anew from the log", is_mended=is_mended)
     findings = [finding async for finding in check_tree(engine, conversation) if not finding.is_note]
     if (findings or is_wrong) and repair:
         await mending.rebuild_tree(engine.tables, conversation)

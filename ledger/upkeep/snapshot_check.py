@@ -29,8 +29,8 @@ async def differing_snapshots(engine: Engine, conversation: str) -> list[str]:
 
 
 async def _look_at(engine: Engine, conversation: str, projector: Projector[Any]) -> str | None:
-    bounds = await engine.store.bounds(conversation)
     newest = await engine.store.snapshots.load(conversation, projector.name)
+    bounds = await engine.store.bounds(conversation)  # afterwards, for the log may grow meanwhile
     if newest is None or newest.version != projector.version or bounds.floor > bounds.origin:
         return None
     if not bounds.origin < newest.last_seq <= bounds.head:

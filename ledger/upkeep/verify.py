@@ -106,14 +106,13 @@ async def verify(ledger: _Open, conversation: str | None = None) -> AsyncIterato
 
 async def check_tree(engine: Engine, conversation: str) -> AsyncIterator[Finding]:
     """Messages without their parent, circles, a leaf that is not the tree's."""
-    for message_id, parent in await engine.tables.orphans(conversation):
+    orphans, nodes, position = await engine.tables.tree(conversation)
+    for message_id, parent in orphans:
         yield Finding(conversation, "orphan", f"message {message_id} has no parent {parent}", _REPROJECT)
-    nodes = await engine.tables.nodes(conversation)
     lost = unreachable(nodes)
     if lost:
         what = f"messages {', '.join(lost[:5])}{' …' if len(lost) > 5 else ''} hang on nothing but each other"
         yield Finding(conversation, "circle", what, "nothing: their run named such a parent", is_note=True)
-    position = await engine.tables.position(conversation)
     leaf = leaf_of(nodes)
     if leaf != position.leaf or len(nodes) != position.messages:
         what = f"the active leaf is {position.leaf} of {position.messages} messages, by the tree {leaf} of {len(nodes)}"
@@ -197,9 +196,9 @@ async def _compare(engine: Engine, conversation: str) -> AsyncIterator[Finding]:
             continue  # told of the row itself
         kind = "run" if difference.why.startswith("it is") else "differs"
         yield Finding(conversation, kind, f"run {difference.run_id}: {difference.why}", _REPROJECT)
-    position = await engine.tables.position(conversation)
-    if position.projected_seq > compared.last_seq:
-        what = f"the ledger holds events up to {position.projected_seq}, the log ends at {compared.last_seq}"
+    projected_seq = compared.position.projected_seq
+    if projected_seq > compared.last_seq:
+        what = f"the ledger holds events up to {projected_seq}, the log ends at {compared.last_seq}"
         yield Finding(conversation, "diverged", what, "restore the log that belongs to this ledger, or tailfold reconcile")
     for anomaly in compared.anomalies:
         what = f"event {anomaly.seq}: {anomaly.why}"
@@ -211,7 +210,7 @@ async def _verify_unknown(engine: Engine, conversation: str | None, known: set[s
     for name in await engine.tables.names():
         if name not in known and conversation in (None, name):
             position = await engine.tables.position(name)
-            if position.projected_seq:
+            if position.projected_seq and not (await engine.store.bounds(name)).head:  # or it has come meanwhile
                 what = f"the ledger holds {position.messages} messages, the log has never had an event of it"
                 yield Finding(name, "orphaned", what, "restore the log that belongs to this ledger, or tailfold reconcile")
             async for finding in _look_at_rows(engine, name):

@@ -1,4 +1,4 @@
-"""How reconcile mends: each step is one transaction on the ledger's tables."""
+"""How reconcile mends, step by step; each is one transaction on the ledger's tables."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from stream import SnapshotUnreadable
 
 if TYPE_CHECKING:
     from ledger.tables.commit import Note
+    from ledger.tables.conversations import Position
     from ledger.tables.tables import LedgerTables
     from ledger.upkeep.comparison import Difference
     from projector.effects import Effect
@@ -26,11 +27,15 @@ if TYPE_CHECKING:
 
 
 async def rewind(tables: LedgerTables, conversation: str, head: int) -> None:
-    """Puts the position back to the end of a log that is shorter; messages that are committed stay."""
+    """Puts the position back to the end of a log that is shorter; messages that are committed stay.
+
+    What was chosen behind that end goes: the seqs it has are given to others.
+    """
 
     async def job(sql: Sql) -> None:
         await conversations.rewind(sql, conversation, head)
         await choices.drop_behind(sql, conversation, head)
+        await branches.drop_behind(sql, await _require_key(sql, conversation), head)
 
     await tables.transact(job)
 
@@ -67,10 +72,16 @@ async def _base(store: EventStore, conversation: str, floor: int) -> State | Non
         return None
 
 
-async def rewrite(tables: LedgerTables, conversation: str, difference: Difference) -> None:
-    """Writes what a run leaves anew; messages that are there keep their parents."""
+async def rewrite(tables: LedgerTables, conversation: str, difference: Difference, seen: Position) -> bool:
+    """Writes what a run leaves anew; messages that are there keep their parents.
 
-    async def job(sql: Sql) -> None:
+    False, and nothing changed, where the ledger has moved on from where it was `seen`: it may say more by now, or have
+    been erased.
+    """
+
+    async def job(sql: Sql) -> bool:
+        if not (await conversations.position(sql, conversation)).is_at(seen):
+            return False
         key = await _require_key(sql, conversation)
         if difference.ended is not None:
             await _write_run(sql, key, conversation, difference)
@@ -79,8 +90,9 @@ async def rewrite(tables: LedgerTables, conversation: str, difference: Differenc
                 await messages.put(sql, key, None, message)
         if difference.usage is not None:
             await runs.put_usage(sql, key, difference.run_id, difference.usage)
+        return True
 
-    await tables.transact(job)
+    return await tables.transact(job)
 
 
 async def _write_run(sql: Sql, key: int, conversation: str, difference: Difference) -> None:
