@@ -30,6 +30,7 @@ pytestmark = pytest.mark.anyio
 VERSION_1: Final = Path(__file__).parent / "fixtures" / "version_1.db.gz"
 VERSION_2: Final = VERSION_1.with_name("version_2.db.gz")
 VERSION_3: Final = VERSION_1.with_name("version_3.db.gz")
+VERSION_4: Final = VERSION_1.with_name("version_4.db.gz")
 OLD_INCARNATION: Final = "9b15cd548301805ced2d40845e4b0ece"
 ONE: Final = "CREATE TABLE things (name TEXT) STRICT;"
 TWO: Final = "ALTER TABLE things ADD COLUMN size INTEGER;\nUPDATE things SET size = length(name);"
@@ -156,6 +157,22 @@ async def test_a_ledger_of_version_3_goes_on_whole(tmp_path: Path) -> None:
     assert names(tmp_path) == {"chat.db", "chat.db.ledger-v3-backup"}
     assert rows(tmp_path / "chat.db.ledger-v3-backup", "SELECT count(*) FROM conversations WHERE name = 'talk'") == [(1,)]
     await restore(str(path), str(tmp_path / "again.db"), known_scripts())
+
+
+async def test_a_ledger_of_version_4_goes_on_whole(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    path.write_bytes(gzip.decompress(VERSION_4.read_bytes()))
+    assert rows(path, "SELECT id, through FROM holds") == [("3fce1ee0c3d9d21b", 3)]
+    async with open_ledger(str(path)) as ledger:
+        said = [message.text for message in await ledger.transcript("talk")]
+        assert said == ["ask r0", "answer", "ask r1", "answer", "ask r2", "answer"]
+        assert [info.conversation async for info in ledger.conversations(label="l")] == ["talk"]
+        assert [run.run_id for run in await ledger.open_runs("other")] == ["open-run"]
+        async with ledger.run("talk") as run:
+            await run.text("new")
+        compacted = await ledger.compact("talk")
+        assert compacted.floor == compacted.head  # the hold of a process that is gone has run out
+        assert not [finding async for finding in verify(ledger) if not finding.is_note]
 
 
 async def test_the_old_file_is_kept_beside_the_new_one(old: Path, tmp_path: Path) -> None:

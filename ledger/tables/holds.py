@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stream.sqlite import Sql
 
 _LEASE_S: Final = 60.0
-_PUT: Final = "INSERT INTO holds (name, conversation, through, until) VALUES (?1, ?2, ?3, ?4)"
+_PUT: Final = "INSERT INTO holds (token, conversation, through, until) VALUES (?1, ?2, ?3, ?4)"
 
 
 @asynccontextmanager
@@ -36,12 +36,12 @@ async def hold(tables: LedgerTables, conversation: str | None, through: int) -> 
         renewing.cancel()
         await asyncio.wait([renewing])
         with anyio.CancelScope(shield=True):
-            await tables.transact(lambda sql: sql("DELETE FROM holds WHERE name = ?1", (name,)))
+            await tables.transact(lambda sql: sql("DELETE FROM holds WHERE token = ?1", (name,)))
 
 
 async def held(sql: Sql, conversation: str, now: int) -> dict[str, int]:
     """The holds on a conversation at a time (ms): how far each lets the log go."""
-    text = "SELECT name, through FROM holds WHERE until >= ?2 AND (conversation IS NULL OR conversation = ?1)"
+    text = "SELECT token, through FROM holds WHERE until >= ?2 AND (conversation IS NULL OR conversation = ?1)"
     return dict(await sql(text, (conversation, now)))
 
 
@@ -55,7 +55,7 @@ async def _put(tables: LedgerTables, name: str, conversation: str | None, throug
     now = now_ms()
 
     async def job(sql: Sql) -> None:
-        await sql("DELETE FROM holds WHERE name = ?1 OR until < ?2", (name, now))
+        await sql("DELETE FROM holds WHERE token = ?1 OR until < ?2", (name, now))
         await sql(_PUT, (name, conversation, through, now + int(_LEASE_S * 1000)))
 
     await tables.transact(job)

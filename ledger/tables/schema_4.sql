@@ -3,8 +3,6 @@
 -- The id of the conversation in its log. It was called `name`: all that an older program does begins by asking for it,
 -- so what was open before this fails there, and writes nothing half.
 ALTER TABLE conversations RENAME COLUMN name TO stream_id;
--- Of holds it asks for none, so what they are known by has another name, too.
-ALTER TABLE holds RENAME COLUMN id TO name;
 
 -- Which messages make a tool call; providers use ids again. `calls_from` of a conversation: of messages from this seq on
 -- all calls are here, of older ones not yet. It falls to 0 in steps.
