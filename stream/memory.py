@@ -112,9 +112,11 @@ class MemoryStore:
         stream.raise_floor(through)
         return Bounds(stream.floor, stream.head, stream.origin)
 
-    async def delete(self, stream_id: str) -> None:
+    async def delete(self, stream_id: str, *, expected_head: int | None = None) -> None:
         """See `EventStore.delete`."""
         stream = self.stream(stream_id)
+        if expected_head is not None and check_position("expected_head", expected_head) != stream.head:
+            raise SeqConflict(stream_id, expected_head, stream.head)
         stream.raise_floor(stream.head)
         stream.origin = stream.head
         stream.envelopes.clear()

@@ -86,8 +86,11 @@ class EventStore(Protocol):
         """Raises the floor to `through` at once, never lowers it; the rows go later. `0 <= through <= head`."""
         ...
 
-    async def delete(self, stream_id: str) -> None:
-        """Drops all events and snapshots. Head and watermarks stay, so no number is ever used again."""
+    async def delete(self, stream_id: str, *, expected_head: int | None = None) -> None:
+        """Drops all events and snapshots. Head and watermarks stay, so no number is ever used again.
+
+        With `expected_head` only what was known goes: raises `SeqConflict`, and drops nothing, where the head is another.
+        """
         ...
 
     def streams(self, *, prefix: str = "") -> AsyncIterator[StreamInfo]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from stream.admission import admit, check_adoption, prepare
 from stream.clock import now_ms
-from stream.errors import StoreUnusable
+from stream.errors import SeqConflict, StoreUnusable
 from stream.limits import check_id, check_position
 from stream.records import AppendResult, Bounds, Event, NewEvent, Producer, StreamInfo
 from stream.sqlite.adoption import adopt
@@ -140,11 +140,17 @@ class SqliteStore:
             raise ValueError(f"stream {stream_id!r} ends at {bounds.head}, it can't be truncated through {through}")
         return bounds
 
-    async def delete(self, stream_id: str) -> None:
+    async def delete(self, stream_id: str, *, expected_head: int | None = None) -> None:
         """See `EventStore.delete`."""
         check_id("stream id", stream_id)
+        if expected_head is not None:
+            check_position("expected_head", expected_head)
 
         async def job(sql: Sql) -> None:
+            if expected_head is not None:
+                head = (await read_bounds(sql, stream_id)).head
+                if head != expected_head:
+                    raise SeqConflict(stream_id, expected_head, head)
             await sql(_EMPTY, (stream_id,))
             await sql("DELETE FROM snapshots WHERE stream = (SELECT id FROM streams WHERE name = ?)", (stream_id,))
 

@@ -52,9 +52,20 @@ class _ForgetsWatermarks(MemoryBackend):
 class _ReusesNumbers(MemoryStore):
     """A deleted stream begins at 1 again."""
 
-    async def delete(self, stream_id: str) -> None:
-        self.stream(stream_id)
-        self._streams.pop(stream_id, None)
+    async def delete(self, stream_id: str, *, expected_head: int | None = None) -> None:
+        if expected_head is None:
+            self.stream(stream_id)
+            self._streams.pop(stream_id, None)
+        else:
+            await super().delete(stream_id, expected_head=expected_head)
+
+
+class _DeletesWhatCameSince(MemoryStore):
+    """A deletion takes what nobody has looked at, too."""
+
+    async def delete(self, stream_id: str, *, expected_head: int | None = None) -> None:
+        del expected_head
+        await super().delete(stream_id)
 
 
 class _TearsBatches(MemoryStore):
@@ -201,6 +212,7 @@ CANARIES: Final = (
     Canary("lost append", 1, "what_was_acknowledged_in_any_interleaving_is_where_it_says", _with(_LosesAnAppend)),
     Canary("torn batch", 1, "an_append_cancelled_after_any_number_of_steps_is_whole_or_absent", _with(_TearsBatches)),
     Canary("reused numbers", 2, "no_number_is_used_again_after_a_deletion", _with(_ReusesNumbers)),
+    Canary("deletion of what came since", 3, "a_deletion_takes_only_what_was_known", _with(_DeletesWhatCameSince)),
     Canary("hole", 3, "a_wrong_expectation_conflicts_and_stores_nothing", _with(_LeavesHoles)),
     Canary("repeat stored twice", 3, "a_named_append_repeated_gets_its_first_answer", _with(_StoresRepeats)),
     Canary("watermark that forgets", 3, "a_producers_repeat_is_acknowledged_once_stored", _ForgetsWatermarks),

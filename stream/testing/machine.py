@@ -133,11 +133,13 @@ class StoreMachine(RuleBasedStateMachine):
         through = max(0, self._bounds[stream_id][1] - back)
         self._both(lambda store: store.truncate(stream_id, through=through))
 
-    @rule(stream_id=_STREAMS, then=st.sampled_from([0, 4, 4]))
-    def delete(self, stream_id: str, then: int) -> None:
-        """All of a stream, which may begin another life."""
-        self._newest[stream_id] = 0
-        self._both(lambda store: store.delete(stream_id))
+    @rule(stream_id=_STREAMS, back=st.sampled_from([None, 0, 1]), then=st.sampled_from([0, 4, 4]))
+    def delete(self, stream_id: str, back: int | None, then: int) -> None:
+        """All of a stream, which may begin another life; where something else is expected, nothing of it."""
+        expected = None if back is None else max(0, self._bounds[stream_id][1] - back)
+        if expected in (None, self._bounds[stream_id][1]):
+            self._newest[stream_id] = 0
+        self._both(lambda store: store.delete(stream_id, expected_head=expected))
         self._both(lambda store: store.append(stream_id, [NewEvent("d", b"")] * then))
 
     @rule(stream_id=_STREAMS, backs=st.lists(st.integers(-1, 4), min_size=1, max_size=3), state=st.binary(max_size=2))

@@ -121,6 +121,27 @@ async def deleting_twice_or_what_is_unknown_does_nothing(store: EventStore) -> N
     assert await store.bounds("unknown") == Bounds(0, 0)
 
 
+@case(2, 3, begin=ten)
+async def a_deletion_takes_only_what_was_known(store: EventStore) -> None:
+    for expected in (0, 9, 11):
+        with pytest.raises(SeqConflict) as conflict:
+            await store.delete("s", expected_head=expected)
+        assert (conflict.value.expected, conflict.value.head) == (expected, 10)
+    assert len(await store.read("s")) == 10
+    await store.delete("s", expected_head=10)
+    assert await store.bounds("s") == Bounds(10, 10, origin=10)
+    await store.append("s", [NewEvent("t", b"new")])
+    with pytest.raises(SeqConflict):  # of one who was asleep since
+        await store.delete("s", expected_head=10)
+    assert [event.data for event in await store.read("s", after=10)] == [b"new"]
+    with pytest.raises(SeqConflict):
+        await store.delete("unknown", expected_head=1)
+    await store.delete("unknown", expected_head=0)
+    for odd in (-1, True, 1.5, "1"):
+        with pytest.raises(ValueError, match="expected_head"):
+            await store.delete("s", expected_head=odd)  # type: ignore[arg-type]
+
+
 @case(2, begin=ten)
 async def deleting_one_stream_leaves_the_others(store: EventStore) -> None:
     await store.append("t", [NewEvent("t", b"x")])
