@@ -2,6 +2,10 @@
 
 The intention is stored first, so a crash anywhere is finished by whoever comes next. Writers that are under way are
 fenced behind a barrier: an event that is only taken where no run is open.
+
+Whoever works at it has a claim. A process may be stopped between any two steps, and go on when another one has done it
+and the conversation has begun a new life: so each step looks at the log first, then at its claim, and then does what is
+only taken where the log is as it was. While the claim is ours nothing begins; once it is not, the log has moved on.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import structlog
@@ -20,17 +24,18 @@ from ledger.tables.conversations import make_known
 from projector import events as ev
 from projector.folds import open_runs
 from projector.state import State
-from stream import CorruptEvent, Producer, ProducerFenced, ProducerGap, SeqConflict
+from stream import CorruptEvent, Producer, ProducerFenced, ProducerGap, SeqConflict, Truncated
 from stream.clock import now_ms
+from stream.limits import MAX_INTEGER
 from stream.sqlite import MEMORY, SqliteStore
 from stream.sqlite.statistics import stream_statistics
 from stream.sqlite.vacuum import clean_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
     from ledger.tables.tables import LedgerTables
-    from stream import EventStore
+    from stream import Bounds, EventStore
     from stream.sqlite import Database, Sql
 
 _LOG: Final = structlog.get_logger("tailfold.ledger")
@@ -52,7 +57,8 @@ class Erased(msgspec.Struct, frozen=True):
 class Counts(msgspec.Struct, frozen=True):
     """What stays of a conversation that was erased; while it is done, who does it, and until when (ms) nobody else.
 
-    `at` tells one erasure from another; once `is_wiped` only the bytes in the files are left to be cleaned.
+    `at` tells one erasure from another; `through` is the head of the log when it was asked for. Once `is_wiped` only the
+    bytes in the files are left to be cleaned.
     """
 
     messages: int
@@ -63,6 +69,7 @@ class Counts(msgspec.Struct, frozen=True):
     is_done: bool = False
     claim: str = ""
     claimed_until: int = 0
+    through: int = MAX_INTEGER
 
 
 def is_pending(erased: str | None) -> bool:
@@ -70,15 +77,21 @@ def is_pending(erased: str | None) -> bool:
     return erased is not None and not msgspec.json.decode(erased, type=Counts).is_done
 
 
-async def begin_erasure(tables: LedgerTables, conversation: str, events: int) -> None:
-    """Stores the intention; from here on it will happen. `events` is how many there are in this life of the stream."""
+async def begin_erasure(tables: LedgerTables, conversation: str, bounds: Bounds, seen: str | None) -> None:
+    """Stores the intention; from here on it will happen. `bounds` are those of its log.
+
+    `seen` is what the ledger said of earlier erasures when this one was asked for: where one was under way, or has begun
+    since, that one takes all that there was then, and none is begun.
+    """
 
     async def job(sql: Sql) -> None:
         await make_known(sql, conversation)
         _, messages, runs, before = await erasures.look(sql, conversation)
-        earlier = Counts(0, 0, 0, 0, is_done=True) if before is None else msgspec.json.decode(before, type=Counts)
-        if earlier.is_done:
-            counts = Counts(messages + earlier.messages, runs + earlier.runs, events + earlier.events, now_ms())
+        earlier, known = _decode(before), _decode(seen)
+        if known.is_done and earlier.at == known.at:
+            at = max(now_ms(), earlier.at + 1)  # another one than the earlier, whatever the clock says
+            events = earlier.events + bounds.head - bounds.origin
+            counts = Counts(messages + earlier.messages, runs + earlier.runs, events, at, through=bounds.head)
             await erasures.note(sql, conversation, _encode(counts))
 
     await tables.transact(job)
@@ -87,75 +100,120 @@ async def begin_erasure(tables: LedgerTables, conversation: str, events: int) ->
 async def finish_erasure(store: EventStore, tables: LedgerTables, conversation: str) -> Erased:
     """Does what was intended, however far an earlier attempt has come; waits while another process does it."""
     claim = secrets.token_hex(8)
+    first: Counts | None = None
     while True:
         counts = await _claim(tables, conversation, claim)
-        if counts.is_done:
+        first = first or counts
+        if counts.is_done or counts.at != first.at:  # done, and another one is under way: not asked for here
             break
         if counts.claim == claim and (counts.is_wiped or await _take_away(store, tables, conversation, claim)):
             break
         await asyncio.sleep(_POLL_S)
     why = await _clean_files(store, tables, conversation)  # also where another has done it: its reason may be gone by now
-    await _conclude(tables, conversation, counts)
-    return Erased(conversation, counts.messages, counts.runs, counts.events, why is None, why)
+    await _conclude(tables, conversation, first)
+    return Erased(conversation, first.messages, first.runs, first.events, why is None, why)
 
 
 async def _take_away(store: EventStore, tables: LedgerTables, conversation: str, claim: str) -> bool:
     """Everything but what is left in the bytes of files; False if it has to be tried again."""
-    if not await _shut_out_writers(store, tables, conversation):
-        return False
-    counts = await _claim(tables, conversation, claim)  # ours still: nobody has finished it and begun anew
-    if counts.claim != claim or counts.is_wiped or counts.is_done:
-        return False
-    await store.delete(conversation)
     origin = (await store.bounds(conversation)).origin
-    tombstone = ev.ConversationErased(counts.messages, counts.runs, counts.events)
-    await store.append(conversation, [ev.to_event(tombstone)])
-    if not await _wipe(tables, conversation, claim, origin):
+    counts = await _is_ours(tables, conversation, claim)
+    if counts is None:
+        return False
+    if origin <= counts.through:  # or somebody has deleted it already, and went no further
+        try:
+            head = await _shut_out_writers(store, tables, conversation, claim)
+            if head is None:
+                return False
+            await store.delete(conversation, expected_head=head)
+        except (SeqConflict, Truncated):  # somebody wrote meanwhile, or has deleted it
+            return False
+        origin = head
+    if not await _set_tombstone(store, tables, conversation, claim) or not await _wipe(tables, conversation, claim, origin):
         return False
     _LOG.info("conversation.erased", conversation=conversation, messages=counts.messages, runs=counts.runs)
     return True
+
+
+async def _shut_out_writers(store: EventStore, tables: LedgerTables, conversation: str, claim: str) -> int | None:
+    """Ends every run that is open; the seq of the barrier, behind which no writer of this life of the stream is left.
+
+    Whoever begins a run behind the barrier has seen the intention: what he has read of the log reaches to it, and taking
+    that in he looks. None if it has to be tried again, raises `SeqConflict` and `Truncated` where the log has moved on.
+    """
+    writers = await _look_at_writers(store, tables, conversation)
+    if writers.epochs and await _is_ours(tables, conversation, claim):
+        await _fence(store, conversation, writers.epochs)
+        writers = await _look_at_writers(store, tables, conversation)
+    if await _is_ours(tables, conversation, claim) is None or (writers.epochs and not writers.is_damaged):
+        return None
+    barrier = ev.to_event(ev.ConversationErased(0, 0, 0))
+    return (await store.append(conversation, [barrier], expected_seq=writers.head)).last_seq
+
+
+async def _set_tombstone(store: EventStore, tables: LedgerTables, conversation: str, claim: str) -> bool:
+    """Behind what was recorded since the deletion, which belongs to the new life. False if it is not ours to set."""
+    while True:
+        head = (await store.bounds(conversation)).head
+        counts = await _is_ours(tables, conversation, claim)
+        if counts is None:
+            return False
+        tombstone = ev.to_event(ev.ConversationErased(counts.messages, counts.runs, counts.events))
+        with suppress(SeqConflict):
+            await store.append(conversation, [tombstone], expected_seq=head)
+            return True
 
 
 async def _claim(tables: LedgerTables, conversation: str, claim: str) -> Counts:
     """The intention as it is, with our claim on it unless another process holds one."""
 
     async def job(sql: Sql) -> Counts:
-        counts = await _counts(sql, conversation)
-        if not counts.is_done and (counts.claim == claim or counts.claimed_until < now_ms()):
-            counts = replace(counts, claim=claim, claimed_until=now_ms() + _CLAIM_MS)
+        counts, now = await _counts(sql, conversation), now_ms()
+        is_free = not now <= counts.claimed_until <= now + _CLAIM_MS  # farther away: by a clock that was wrong
+        if not counts.is_done and (counts.claim == claim or is_free):
+            counts = replace(counts, claim=claim, claimed_until=now + _CLAIM_MS)
             await erasures.note(sql, conversation, _encode(counts))
         return counts
 
     return await tables.transact(job)
 
 
-async def _shut_out_writers(store: EventStore, tables: LedgerTables, conversation: str) -> bool:
-    """Ends every run that is open; True when no writer of this life of the stream is left.
+async def _is_ours(tables: LedgerTables, conversation: str, claim: str) -> Counts | None:
+    """The intention, where nobody has taken it over since we looked at the log."""
+    counts = await _claim(tables, conversation, claim)
+    return None if counts.claim != claim or counts.is_wiped or counts.is_done else counts
 
-    Whoever begins a run behind the barrier has seen the intention first, because it catches up under `expected_seq`.
+
+class _Writers(NamedTuple):
+    """The runs that have no end, by id, with the epoch that fences each; `head` is how far was looked.
+
+    Of a log that is damaged they are those that the ledger knew, whether they have ended since or not.
     """
-    barrier = ev.to_event(ev.ConversationErased(0, 0, 0))
+
+    epochs: dict[str, int]
+    head: int
+    is_damaged: bool
+
+
+async def _look_at_writers(store: EventStore, tables: LedgerTables, conversation: str) -> _Writers:
+    head, is_damaged = (await store.bounds(conversation)).head, False
     try:
         state = await _open_runs(store, conversation)
-        await _fence(store, conversation, state.open)
-        if state.open:
-            state = await _open_runs(store, conversation)
-        await store.append(conversation, [barrier], expected_seq=state.last_seq)
-    except SeqConflict:
-        return False
-    except CorruptEvent:  # a damaged log goes, too; who writes to it is what the ledger knows
-        await _fence(store, conversation, [run.run_id async for run in tables.runs(conversation, only_open=True)])
-        await store.append(conversation, [barrier])
-        return True
-    return not state.open
-
-
-async def _fence(store: EventStore, conversation: str, run_ids: Iterable[str]) -> None:
+        run_ids, head = list(state.open), state.last_seq
+    except CorruptEvent:  # it goes, too
+        run_ids, is_damaged = [run.run_id async for run in tables.runs(conversation, only_open=True)], True
+    epochs = {}
     for run_id in run_ids:
         watermark = await store.producer(conversation, run_id)
-        epoch = 0 if watermark is None else watermark.epoch + 1
+        epochs[run_id] = 0 if watermark is None else watermark.epoch + 1
+    return _Writers(epochs, head, is_damaged)
+
+
+async def _fence(store: EventStore, conversation: str, epochs: Mapping[str, int]) -> None:
+    """Ends runs. Of one that somebody has ended since, it ends nothing: the epoch is taken."""
+    for run_id, epoch in epochs.items():
         cancel = ev.to_event(ev.RunRecovered(run_id, "cancel", 0))
-        with suppress(ProducerFenced, ProducerGap):  # it ended meanwhile, or somebody recovers it, too
+        with suppress(ProducerFenced, ProducerGap):
             await store.append(conversation, [cancel], producer=Producer(run_id, epoch, 0))
 
 
@@ -221,9 +279,11 @@ async def _clean_files(store: EventStore, tables: LedgerTables, conversation: st
 
 
 async def _counts(sql: Sql, conversation: str) -> Counts:
-    standing = await erasures.look(sql, conversation)
-    assert standing.erased is not None
-    return msgspec.json.decode(standing.erased, type=Counts)
+    return _decode((await erasures.look(sql, conversation)).erased)
+
+
+def _decode(erased: str | None) -> Counts:
+    return Counts(0, 0, 0, 0, is_done=True) if erased is None else msgspec.json.decode(erased, type=Counts)
 
 
 def _encode(counts: Counts) -> str:

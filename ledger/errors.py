@@ -27,10 +27,10 @@ class RunExists(LedgerError):
 
 
 class RunLost(LedgerError):
-    """Another writer ended this run; nothing more of it is taken."""
+    """Another writer ended this run, or its conversation was erased; nothing more of it is taken."""
 
-    def __init__(self, conversation: str, run_id: str) -> None:
-        super().__init__(f"run {run_id!r} of conversation {conversation!r} was recovered elsewhere: begin a new run")
+    def __init__(self, conversation: str, run_id: str, what: str = "recovered elsewhere") -> None:
+        super().__init__(f"run {run_id!r} of conversation {conversation!r} was {what}: begin a new run")
         self.conversation, self.run_id = conversation, run_id
 
 

@@ -309,8 +309,8 @@ async def test_what_is_recorded_while_the_tombstone_is_set_belongs_to_the_new_li
         await say(ledger, "old")
         delete = ledger.store.delete
 
-        async def delete_and_record(conversation: str) -> None:
-            await delete(conversation)
+        async def delete_and_record(conversation: str, *, expected_head: int) -> None:
+            await delete(conversation, expected_head=expected_head)
             await ledger.record(conversation, [started("raw"), *said("raw", "raw.1", "new"), finished("raw")])
 
         monkeypatch.setattr(ledger.store, "delete", delete_and_record)

@@ -160,8 +160,9 @@ async def test_a_run_that_begins_while_an_erase_shuts_writers_out_belongs_to_the
         async def shut_out(*asked: Any, **more: Any) -> list[Event]:
             """The ledger's position was looked at before, and is older than this page of the log."""
             monkeypatch.undo()
-            await erasure.begin_erasure(tables, "c", 1)
-            assert await erasure._shut_out_writers(other.store, tables, "c")
+            await erasure.begin_erasure(tables, "c", await other.store.bounds("c"), None)
+            assert (await erasure._claim(tables, "c", "claim")).claim == "claim"
+            assert await erasure._shut_out_writers(other.store, tables, "c", "claim")
             return await read(*asked, **more)
 
         monkeypatch = pytest.MonkeyPatch()
@@ -171,3 +172,81 @@ async def test_a_run_that_begins_while_an_erase_shuts_writers_out_belongs_to_the
         await run.message("user", "new")
         await run.finish()
         assert await texts(ledger, "c") == ["new"]
+
+
+class Stopping:
+    """A store or tables whose n-th call, counted over all that share `calls`, waits until it is told to go on."""
+
+    def __init__(self, wrapped: Any, calls: Calls) -> None:
+        self._wrapped, self._calls = wrapped, calls
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._wrapped, name)
+        if name not in {"append", "bounds", "delete", "producer", "read", "transact", "truncate"}:
+            return found
+
+        async def stopping(*words: Any, **options: Any) -> Any:
+            await self._calls.come()
+            return await found(*words, **options)
+
+        return stopping
+
+
+class Calls:
+    def __init__(self, stop_at: int) -> None:
+        self._left = stop_at
+        self.stopped, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def come(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self.stopped.set()
+            await self.go_on.wait()
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_who_was_stopped_anywhere_in_an_erase_and_goes_on_in_the_new_life_harms_nothing(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasure, "_CLAIM_MS", 0)
+    monkeypatch.setattr(erasure, "_clean_files", done_before)
+    stops = 0
+    async with open_at(tmp_path, place) as stopped, open_at(tmp_path, place) as other:
+        while True:
+            stops += 1
+            conversation, calls = f"c{stops}", Calls(stops)
+            await say(stopped, "old", conversation)
+            left_open = await stopped.begin_run(conversation, parent=None)
+            await left_open.message("user", "old")
+            await left_open.flush()
+            bounds = await stopped.store.bounds(conversation)
+            await erasure.begin_erasure(stopped.tables, conversation, bounds, None)
+            store: Any = Stopping(stopped.store, calls)
+            tables: Any = Stopping(stopped.tables, calls)
+            erasing = asyncio.create_task(erasure.finish_erasure(store, tables, conversation))
+            waiting = asyncio.create_task(calls.stopped.wait())
+            with anyio.fail_after(30):
+                await asyncio.wait([erasing, waiting], return_when=asyncio.FIRST_COMPLETED)
+            if erasing.done():
+                waiting.cancel()
+                break
+            await erasure.finish_erasure(other.store, other.tables, conversation)
+            other.forget(conversation)
+            await say(other, "new", conversation)
+            run = await other.begin_run(conversation, run_id="open")
+            await run.message("user", "acknowledged")
+            await run.flush()
+            there = await other.store.read(conversation, after=(await other.store.bounds(conversation)).floor)
+            calls.go_on.set()
+            with anyio.fail_after(30):
+                await erasing
+            await run.finish()
+            bounds = await other.store.bounds(conversation)
+            assert (await other.store.read(conversation, after=bounds.floor))[: len(there)] == there
+            assert await texts(other, conversation) == ["new", "acknowledged"]
+            assert await wrong(other) == []
+    assert stops > 10
+
+
+async def done_before(*_: object) -> None:
+    """The files are clean."""

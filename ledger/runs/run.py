@@ -51,7 +51,7 @@ class Run:
         self.conversation = conversation
         self.run_id = run_id
         self._outbox = outbox
-        self._begun_seq = outbox.acknowledged_seq
+        self.begun_seq = outbox.acknowledged_seq
         self._ended = ended
         self._keep = keep
         self._detacher = Detacher()
@@ -133,7 +133,7 @@ class Run:
 
         It asks only: wait for it beside your work, and leave the block. Raises what `stream.follow` raises.
         """
-        async for event in follow(self._outbox.store, self.conversation, after=self._begun_seq):
+        async for event in follow(self._outbox.store, self.conversation, after=self.begun_seq):
             if event.type == ev.RunCancelRequested.TYPE:
                 with suppress(InvalidJson):
                     body = ev.read_body(event.type, event.data)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from ledger.errors import LedgerDiverged, LedgerError, RunExists, RunOpen, UnknownMessage
+from ledger.errors import LedgerDiverged, LedgerError, RunExists, RunLost, RunOpen, UnknownMessage
 from ledger.runs.outbox import Outbox
 from ledger.runs.run import Run
 from ledger.tables import messages, runs
@@ -122,7 +122,9 @@ class Runs:
 
     async def _end(self, run: Run) -> None:
         self._open.discard(run)
-        await self._engine.catch_up(run.conversation)
+        caught = await self._engine.catch_up(run.conversation)
+        if caught.bounds.origin >= run.begun_seq:
+            raise RunLost(run.conversation, run.run_id, "erased with its conversation")
 
 
 async def _append_start(engine: Engine, conversation: str, start: ev.RunStarted, parent: str | Parent | None) -> int:

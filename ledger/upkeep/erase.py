@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ledger.erasure import begin_erasure, finish_erasure
 from ledger.errors import LedgerBehind, LedgerDiverged, UnknownConversation
 from stream import CorruptEvent
+from stream.limits import check_id
 
 if TYPE_CHECKING:
     from ledger.engine import Engine
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 async def erase(engine: Engine, conversation: str) -> Erased:
     """See `Ledger.erase`."""
+    check_id("conversation id", conversation)
+    seen = (await engine.tables.position(conversation)).erased
     await engine.catch_up_all()  # so that media is known that others speak of
     try:
         await engine.require(conversation)
@@ -24,6 +27,6 @@ async def erase(engine: Engine, conversation: str) -> Erased:
         if await engine.tables.conversation(conversation) is None:
             raise
     bounds = await engine.store.bounds(conversation)
-    await begin_erasure(engine.tables, conversation, bounds.head - bounds.origin)
+    await begin_erasure(engine.tables, conversation, bounds, seen)
     engine.forget(conversation)
     return await finish_erasure(engine.store, engine.tables, conversation)
