@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from ledger import LedgerError, erasure
+from ledger import LedgerError, RunLost, erasure
+from ledger.engine import Engine
 from stream import StoreBusy, StreamError
 from stream.sqlite import SqliteStore, vacuum
 from tests.faults.children import Child, Parent, together
 from tests.needles import PLACES, everything, fill, found, open_at, say, texts, wrong
-from tests.talk import new
+from tests.talk import finished, new, said, started
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -236,16 +237,57 @@ async def test_who_was_stopped_anywhere_in_an_erase_and_goes_on_in_the_new_life_
             run = await other.begin_run(conversation, run_id="open")
             await run.message("user", "acknowledged")
             await run.flush()
-            there = await other.store.read(conversation, after=(await other.store.bounds(conversation)).floor)
+            await other.compact(conversation)  # what was committed is in the ledger only
+            floor = (await other.store.bounds(conversation)).floor
+            there = await other.store.read(conversation, after=floor)
             calls.go_on.set()
             with anyio.fail_after(30):
                 await erasing
             await run.finish()
-            bounds = await other.store.bounds(conversation)
-            assert (await other.store.read(conversation, after=bounds.floor))[: len(there)] == there
+            then = await other.store.read(conversation, after=floor)
+            assert then[: len(there)] == there
+            assert [event.type for event in then[len(there) :]] == ["run.finished"]
             assert await texts(other, conversation) == ["new", "acknowledged"]
             assert await wrong(other) == []
     assert stops > 10
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_what_is_recorded_behind_a_deletion_stays_when_another_finishes_the_erase(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasure, "_CLAIM_MS", 0)
+    async with open_at(tmp_path, place) as dying, open_at(tmp_path, place) as other:
+        await say(dying, "old")
+        with monkeypatch.context() as patched:
+            patched.setattr(erasure, "_set_tombstone", busy)
+            with pytest.raises(StoreBusy):
+                await dying.erase("c")
+        await other.record("c", [started("raw"), *said("raw", "raw.1", "new"), finished("raw")])
+        assert await texts(other) == ["new"]
+        assert await wrong(other) == []
+        assert found(tmp_path, "c") == set()
+
+
+async def test_a_writer_that_ends_is_told_when_its_conversation_was_erased_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_at(tmp_path) as ledger, open_at(tmp_path) as other:
+        await say(ledger, "old")
+        run = await ledger.begin_run("c")
+        await run.message("user", "new")
+        catch_up = Engine.catch_up
+
+        async def erase_before(engine: Engine, conversation: str) -> Any:
+            """Its end is in the log already, so the writer is not fenced."""
+            monkeypatch.undo()
+            await other.erase("c")
+            return await catch_up(engine, conversation)
+
+        monkeypatch.setattr(Engine, "catch_up", erase_before)
+        with pytest.raises(RunLost, match="erased"):
+            await run.finish()
+        assert await texts(ledger) == []
 
 
 async def done_before(*_: object) -> None:
