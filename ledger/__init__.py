@@ -7,6 +7,7 @@ is the only one.
 from ledger.context.context import Context
 from ledger.erasure import Erased
 from ledger.errors import (
+    HoldLost,
     ImportDiffers,
     LedgerBehind,
     LedgerDamaged,
@@ -43,6 +44,7 @@ __all__ = [
     "ConversationInfo",
     "Erased",
     "FileError",
+    "HoldLost",
     "ImportDiffers",
     "ImportReport",
     "ImportResult",

@@ -127,6 +127,15 @@ class ImportDiffers(LedgerError):
         self.conversation, self.message_id = conversation, message_id
 
 
+class HoldLost(LedgerError):
+    """A hold could not be renewed in time, so a compaction may have gone beyond it: look at the floor, and begin again."""
+
+    def __init__(self, conversation: str | None, through: int) -> None:
+        where = "all logs" if conversation is None else f"the log of {conversation!r}"
+        super().__init__(f"the hold on {where} through {through} ran out while it lasted: look at the floor, and hold again")
+        self.conversation, self.through = conversation, through
+
+
 class NoSend(LedgerError):
     """Something was to be acknowledged that nobody has begun to send."""
 

@@ -334,7 +334,8 @@ class Ledger:
     def hold(self, conversation: str | None = None, *, through: int = 0) -> AbstractAsyncContextManager[str]:
         """While the block lasts, no compaction in any process goes beyond `through`, of one conversation or of all.
 
-        The hold of a process that is killed ends a minute later. An `erase` is not held.
+        The hold of a process that is killed ends a minute later. An `erase` is not held. A process that sleeps for longer
+        has lost its hold: the block is cancelled, or at its end raises `HoldLost`.
         """
         return hold(self.tables, conversation, through)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import structlog
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from stream import EventStore, SnapshotInfo, SnapshotStore
 
 S = TypeVar("S")
+Truncate = Callable[[int, str | None], Awaitable[tuple[int, str | None]]]
+"""Raises the floor at most to what it is given, which the reason beside it binds; says where it is then, and what binds it."""
 _LOG = structlog.get_logger("tailfold.projector")
 _KEPT_SNAPSHOTS: Final = 2
 
@@ -40,12 +43,14 @@ async def compact(
     pins: Mapping[str, int] | None = None,
     known: Mapping[str, Loaded[Any]] | None = None,
     dry_run: bool = False,
+    truncate: Truncate | None = None,
 ) -> Compaction:
     """Saves a snapshot of each projector, reads it back, and raises the floor as far as everything allows.
 
     `pins` maps a reason to the highest seq that may go. A projector that has a snapshot of this stream binds too,
     named here or not. `known` are states of projectors, by name, that the caller has folded from the whole log, so that
-    they are not loaded. With `dry_run` nothing is written: the answer is what would be done. Raises what `load` raises.
+    they are not loaded. With `dry_run` nothing is written: the answer is what would be done. `truncate` is for a caller
+    whose pins move: it looks at them again in the transaction that raises the floor. Raises what `load` raises.
     """
     for projector in () if dry_run else projectors:
         await save_snapshot(projector, store, snapshots, stream_id, (known or {}).get(projector.name))
@@ -54,8 +59,10 @@ async def compact(
     saved = {projector.name: bounds.head for projector in projectors} if dry_run else {}
     floor, binds = floor_after(bounds.head, bounds.floor, stored, pins or {}, saved)
     if floor > bounds.floor and not dry_run:
-        bounds_after = await store.truncate(stream_id, through=floor)
-        floor = bounds_after.floor
+        if truncate is not None:
+            floor, binds = await truncate(floor, binds)
+        else:
+            floor = (await store.truncate(stream_id, through=floor)).floor
         for projector in projectors:
             for last_seq in outdated(stored, projector.name, keep=_KEPT_SNAPSHOTS):
                 await snapshots.delete(stream_id, projector.name, last_seq)

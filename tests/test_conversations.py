@@ -271,7 +271,7 @@ async def test_a_hold_keeps_what_it_holds_and_compaction_says_so(ledger: Ledger)
 
 async def test_the_hold_of_a_process_that_is_gone_lapses(ledger: Ledger) -> None:
     await say(ledger, "one")
-    await ledger.tables.database.write(lambda sql: sql("INSERT INTO holds VALUES ('dead', NULL, 0, 1)"))
+    await ledger.tables.database.write(lambda sql: sql("INSERT INTO holds VALUES ('dead', NULL, 0, 1, 0)"))
     assert (await ledger.compact("c")).floor == (await ledger.store.bounds("c")).head
 
 

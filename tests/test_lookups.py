@@ -16,6 +16,7 @@ from ledger.tables import calls
 from ledger.upkeep.verify import verify
 from projector.message import Block
 from stream import NewEvent, StoreUnusable
+from stream.sqlite import read_scripts
 from tests.talk import finished, new, started
 
 if TYPE_CHECKING:
@@ -265,13 +266,16 @@ async def test_a_process_that_was_open_before_a_later_migration_writes_nothing(o
     tables = [name for name in tables if name not in ("streams", "appends", "chunks", "producers", "sqlite_sequence")]
     async with open_ledger(str(old)) as ledger:
         await ledger.transcript("talk")
-        rows(old, "UPDATE components SET version = 5 WHERE name = 'ledger'")
+        newest = len(read_scripts("ledger.tables"))
+        rows(old, f"UPDATE components SET version = {newest + 1} WHERE name = 'ledger'")
         await ledger.record("talk", [new("message.annotated", message_id="r1.c", patch={"late": 1})])
         before = [rows(old, f"SELECT * FROM {name}") for name in tables]
-        with pytest.raises(StoreUnusable, match="ledger tables have version 5, this Tailfold knows 4: upgrade Tailfold"):
+        with pytest.raises(
+            StoreUnusable, match=f"tables have version {newest + 1}, this Tailfold knows {newest}: upgrade Tailfold"
+        ):
             await WRITES[write](ledger)
         assert [rows(old, f"SELECT * FROM {name}") for name in tables] == before
-    rows(old, "UPDATE components SET version = 4 WHERE name = 'ledger'")
+    rows(old, f"UPDATE components SET version = {newest} WHERE name = 'ledger'")
     async with open_ledger(str(old)) as ledger:  # what was acknowledged is in the log, and is taken in
         said = {message.id: message.metadata for message in await ledger.transcript("talk", branch="all")}
         assert json.loads(said["r1.c"]["late"]) == 1

@@ -1,15 +1,24 @@
-"""Holds: whoever reads a log for long keeps compaction from it, in every process, for as long as it lives."""
+"""Holds: whoever reads a log for long keeps compaction from it, in every process, for as long as it lives.
+
+A hold ends with its lease, unless it is renewed. Who was asleep for longer has lost it, for somebody may have compacted
+meanwhile: what has run out is never taken for one that lasts, nor is an end that no lease reaches, set by a clock that was
+wrong. Each is decided in the transaction that it matters to.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from ledger.errors import HoldLost
+from stream import StoreClosed, StreamError
 from stream.clock import now_ms
+from stream.limits import check_id, check_position
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -17,45 +26,109 @@ if TYPE_CHECKING:
     from ledger.tables.tables import LedgerTables
     from stream.sqlite import Sql
 
-_LEASE_S: Final = 60.0
-_PUT: Final = "INSERT INTO holds (token, conversation, through, until) VALUES (?1, ?2, ?3, ?4)"
+_LEASE_MS: Final = 60_000
+_FLOOR_LEASE_MS: Final = 5_000
+_RENEWALS: Final = 4  # in one lease
+_ATTEMPTS: Final = 20
+_POLL_S: Final = 0.02
+_LASTS: Final = f"until >= ?1 AND until <= ?1 + {_LEASE_MS}"
+_DROP_OLD: Final = f"DELETE FROM holds WHERE NOT ({_LASTS})"  # noqa: S608 - constants
+_PUT: Final = "INSERT INTO holds (token, conversation, through, until, is_floor) VALUES (?1, ?2, ?3, ?4, ?5)"
+_RENEW: Final = f"UPDATE holds SET until = ?2 WHERE token = ?3 AND {_LASTS} RETURNING 1"  # noqa: S608
+_END: Final = "DELETE FROM holds WHERE token = ?1 RETURNING until"
+_HELD: Final = f"""
+SELECT token, through FROM holds WHERE {_LASTS} AND is_floor = 0 AND (conversation IS NULL OR conversation = ?2)"""  # noqa: S608
+_FLOORS: Final = f"""
+SELECT 1 FROM holds WHERE {_LASTS} AND is_floor = 1 AND (?2 IS NULL OR conversation = ?2) AND through > ?3"""  # noqa: S608
 
 
 @asynccontextmanager
 async def hold(tables: LedgerTables, conversation: str | None, through: int) -> AsyncIterator[str]:
     """While the block lasts, no compaction goes beyond `through` of a conversation, or of any.
 
-    A process that is killed lets go a minute later.
+    A process that is killed lets go a minute later. Raises `HoldLost`, and cancels the block, where it could not be
+    renewed in time.
     """
-    name = secrets.token_hex(8)
-    await _put(tables, name, conversation, through)
-    renewing = asyncio.create_task(_renew(tables, name, conversation, through), name=f"tailfold hold {name}")
-    try:
-        yield name
-    finally:
-        renewing.cancel()
-        await asyncio.wait([renewing])
-        with anyio.CancelScope(shield=True):
-            await tables.transact(lambda sql: sql("DELETE FROM holds WHERE token = ?1", (name,)))
+    if conversation is not None:
+        check_id("conversation id", conversation)
+    check_position("through", through)
+    token = secrets.token_hex(8)
+    await _take(tables, token, conversation, through)
+    renewing = asyncio.create_task(_renew(tables, token), name=f"tailfold hold {token}")
+    with anyio.CancelScope() as block:
+        renewing.add_done_callback(lambda ended: None if ended.cancelled() else block.cancel())
+        try:
+            yield token
+        finally:
+            is_lost = renewing.done()
+            with anyio.CancelScope(shield=True):
+                renewing.cancel()
+                await asyncio.wait([renewing])
+                is_lost = not await _end(tables, token) or is_lost
+    if is_lost:
+        raise HoldLost(conversation, through)
 
 
-async def held(sql: Sql, conversation: str, now: int) -> dict[str, int]:
-    """The holds on a conversation at a time (ms): how far each lets the log go."""
-    text = "SELECT token, through FROM holds WHERE until >= ?2 AND (conversation IS NULL OR conversation = ?1)"
-    return dict(await sql(text, (conversation, now)))
+async def held(sql: Sql, conversation: str) -> dict[str, int]:
+    """The holds on a conversation, and how far each lets the log go."""
+    return dict(await sql(_HELD, (now_ms(), conversation)))
 
 
-async def _renew(tables: LedgerTables, name: str, conversation: str | None, through: int) -> None:
+async def announce_floor(sql: Sql, conversation: str, through: int) -> str:
+    """Says that the floor of a log in another file is raised to `through` now: holds below wait until it `end_floor`s."""
+    token, now = secrets.token_hex(8), now_ms()
+    await sql(_PUT, (token, conversation, through, now + _FLOOR_LEASE_MS, 1))
+    return token
+
+
+async def end_floor(sql: Sql, token: str) -> None:
+    """It has risen, or will not."""
+    await sql(_END, (token,))
+
+
+async def _take(tables: LedgerTables, token: str, conversation: str | None, through: int) -> None:
+    async def job(sql: Sql) -> bool:
+        now = now_ms()
+        await sql(_DROP_OLD, (now,))
+        if await sql(_FLOORS, (now, conversation, through)):
+            return False
+        await sql(_PUT, (token, conversation, through, now + _LEASE_MS, 0))
+        return True
+
     while True:
-        await asyncio.sleep(_LEASE_S / 4)
-        await _put(tables, name, conversation, through)
+        if await tables.transact(job):
+            return
+        await asyncio.sleep(_POLL_S)  # a compaction is under way, which did not know of this hold
 
 
-async def _put(tables: LedgerTables, name: str, conversation: str | None, through: int) -> None:
-    now = now_ms()
+async def _renew(tables: LedgerTables, token: str) -> None:
+    """Until it is cancelled, or the hold is lost. What fails is tried again for as long as the lease lasts."""
 
-    async def job(sql: Sql) -> None:
-        await sql("DELETE FROM holds WHERE token = ?1 OR until < ?2", (name, now))
-        await sql(_PUT, (name, conversation, through, now + int(_LEASE_S * 1000)))
+    async def job(sql: Sql) -> bool:
+        now = now_ms()
+        return bool(await sql(_RENEW, (now, now + _LEASE_MS, token)))
 
-    await tables.transact(job)
+    lease_s, is_renewed = _LEASE_MS / 1000, True
+    while is_renewed:
+        await asyncio.sleep(lease_s / _RENEWALS)
+        until = time.monotonic() + lease_s * (1 - 1 / _RENEWALS)
+        while True:
+            try:
+                is_renewed = await tables.transact(job)
+                break
+            except StoreClosed:
+                return
+            except StreamError:
+                if time.monotonic() > until:
+                    return
+                await asyncio.sleep(lease_s / _RENEWALS / _ATTEMPTS)
+
+
+async def _end(tables: LedgerTables, token: str) -> bool:
+    """Whether it has lasted until now."""
+
+    async def job(sql: Sql) -> bool:
+        ended = await sql(_END, (token,))
+        return bool(ended) and ended[0][0] >= now_ms()
+
+    return await tables.transact(job)

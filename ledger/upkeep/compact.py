@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ledger.errors import UnknownConversation
 from ledger.pins import pins_of
 from ledger.tables.conversations import position
 from ledger.tables.holds import held
+from ledger.upkeep import floor
 from projector import compact as compact_stream
 from projector import load, open_runs
 from projector.loading import Loaded
 from stream import SnapshotUnreadable
-from stream.clock import now_ms
 from stream.limits import check_id
 
 if TYPE_CHECKING:
@@ -31,10 +32,8 @@ async def compact(engine: Engine, conversation: str, *, replay_window: int, dry_
     caught = await engine.require(conversation)
     state = caught.state
 
-    now = now_ms()
-
     async def job(sql: Sql) -> tuple[int, dict[str, int]]:
-        return (await position(sql, conversation)).projected_seq, await held(sql, conversation, now)
+        return (await position(sql, conversation)).projected_seq, await held(sql, conversation)
 
     projected_seq, holds = await engine.tables.look(job)
     pins = pins_of(
@@ -46,7 +45,10 @@ async def compact(engine: Engine, conversation: str, *, replay_window: int, dry_
     )
     known = {} if dry_run else {open_runs.name: await _base(engine, conversation, caught)}
     projectors = [open_runs, *engine.projectors]
-    return await compact_stream(projectors, store, store.snapshots, conversation, pins=pins, known=known, dry_run=dry_run)
+    return await compact_stream(
+        projectors, store, store.snapshots, conversation, pins=pins, known=known, dry_run=dry_run,
+        truncate=partial(floor.truncate, engine, conversation),
+    )  # fmt: skip
 
 
 async def project(engine: Engine, projector: Projector[S], conversation: str) -> S:

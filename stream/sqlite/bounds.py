@@ -16,12 +16,26 @@ if TYPE_CHECKING:
 _WATERMARK: Final = """
 SELECT epoch, seq, first, last, guard FROM producers
 WHERE stream = (SELECT id FROM streams WHERE name = ?) AND name = ?"""
+_RAISE_FLOOR: Final = """
+UPDATE streams SET floor = max(floor, ?2), guard = guard + 5 * (max(floor, ?2) % 1000003 - floor % 1000003)
+WHERE name = ?1 AND ?2 <= head RETURNING floor, head, origin, guard"""
 _BOUNDS: Final = "SELECT floor, head, origin, guard FROM streams WHERE name = ?"
 
 
 async def read_bounds(sql: Sql, stream_id: str) -> Bounds:
     """See `EventStore.bounds`. Raises `CorruptEvent` where the row of the stream is damaged."""
     return bounds_of(stream_id, await sql(_BOUNDS, (stream_id,)))
+
+
+async def raise_floor(sql: Sql, stream_id: str, through: int) -> Bounds:
+    """Raises the floor to `through`, never lowers it; the bounds then. Raises `ValueError` for what lies beyond the head."""
+    rows = await sql(_RAISE_FLOOR, (stream_id, through))
+    if rows:
+        return bounds_of(stream_id, rows)
+    bounds = await read_bounds(sql, stream_id)
+    if through > bounds.head:
+        raise ValueError(f"stream {stream_id!r} ends at {bounds.head}, it can't be truncated through {through}")
+    return bounds
 
 
 async def read_watermark(sql: Sql, stream_id: str, producer_id: str) -> Watermark | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from stream.admission import admit, check_adoption, prepare
 from stream.clock import now_ms
@@ -13,7 +13,7 @@ from stream.limits import check_id, check_position
 from stream.records import AppendResult, Bounds, Event, NewEvent, Producer, StreamInfo
 from stream.sqlite.adoption import adopt
 from stream.sqlite.appender import Appender
-from stream.sqlite.bounds import bounds_of, check_bounds, read_bounds, read_watermark
+from stream.sqlite.bounds import check_bounds, raise_floor, read_bounds, read_watermark
 from stream.sqlite.pages import read_page
 from stream.sqlite.scripts import read_scripts
 from stream.sqlite.snapshots import SqliteSnapshots
@@ -22,15 +22,13 @@ from stream.tasks import finish_anyway
 from stream.wakeups import Wakeups, await_signal
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
     from stream.database import Sql
     from stream.sqlite.database import Database
 
+T = TypeVar("T")
 _PAGE_ROWS: Final = 256
-_RAISE_FLOOR: Final = """
-UPDATE streams SET floor = max(floor, ?2), guard = guard + 5 * (max(floor, ?2) % 1000003 - floor % 1000003)
-WHERE name = ?1 AND ?2 <= head RETURNING floor, head, origin, guard"""
 _EMPTY: Final = """
 UPDATE streams SET floor = head, origin = head, guard = guard
   + 5 * (head % 1000003 - floor % 1000003) + 7 * (head % 1000003 - origin % 1000003) WHERE name = ?"""
@@ -128,17 +126,15 @@ class SqliteStore:
         """See `EventStore.truncate`. The rows are swept behind the caller's back; every reader looks at the floor."""
         check_id("stream id", stream_id)
         check_position("through", through)
-
-        async def job(sql: Sql) -> tuple[bool, Bounds]:
-            rows = await sql(_RAISE_FLOOR, (stream_id, through))
-            return bool(rows), bounds_of(stream_id, rows) if rows else await read_bounds(sql, stream_id)
-
-        is_raised, bounds = await self.database.write(job)
-        if is_raised:
-            self._sweeper.sweep(stream_id)
-        elif through > bounds.head:
-            raise ValueError(f"stream {stream_id!r} ends at {bounds.head}, it can't be truncated through {through}")
+        bounds = await self.database.write(lambda sql: raise_floor(sql, stream_id, through))
+        self._sweeper.sweep(stream_id)
         return bounds
+
+    async def truncate_within(self, stream_id: str, job: Callable[[Sql], Awaitable[T]]) -> T:
+        """As `truncate` by a job that decides and calls `raise_floor` in one transaction; gives what the job returns."""
+        told = await self.database.transact(job)
+        self._sweeper.sweep(stream_id)
+        return told
 
     async def delete(self, stream_id: str, *, expected_head: int | None = None) -> None:
         """See `EventStore.delete`."""

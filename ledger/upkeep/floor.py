@@ -1,0 +1,53 @@
+"""Raises the floor of a log, as far as everything allows at that moment and not at the one when it was worked out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ledger.tables import holds
+from ledger.tables.conversations import position
+from projector.compaction import floor_after
+from stream.sqlite import SqliteStore
+from stream.sqlite.bounds import raise_floor, read_bounds
+from stream.sqlite.snapshots import list_snapshots
+
+if TYPE_CHECKING:
+    from ledger.engine import Engine
+    from stream.sqlite import Sql
+
+
+async def truncate(engine: Engine, conversation: str, floor: int, binds: str | None) -> tuple[int, str | None]:
+    """Raises it at most to `floor`, which `binds` binds; returns where it is then, and what binds it.
+
+    In one file holds, the ledger's position and the snapshots are looked at in the transaction that raises it. Where the
+    log lies elsewhere it is announced in the ledger first: a hold that is taken meanwhile waits.
+    """
+    store, tables = engine.store, engine.tables
+    if isinstance(store, SqliteStore) and store.database is tables.database:
+
+        async def job(sql: Sql) -> tuple[int, str | None]:
+            stored, bounds = await list_snapshots(sql, conversation), await read_bounds(sql, conversation)
+            pins = await _pins(sql, conversation) | ({binds: floor} if binds else {})
+            allowed, why = floor_after(floor, bounds.floor, stored, pins, {})
+            return (await raise_floor(sql, conversation, allowed)).floor, why if allowed < floor else binds
+
+        return await store.truncate_within(conversation, job)
+
+    async def announce(sql: Sql) -> tuple[int, str | None, str]:
+        pins = await _pins(sql, conversation)
+        lowest = min(pins, key=lambda reason: pins[reason])
+        allowed, why = (pins[lowest], lowest) if pins[lowest] < floor else (floor, binds)
+        return allowed, why, await holds.announce_floor(sql, conversation, allowed)
+
+    allowed, why, token = await tables.transact(announce)
+    try:
+        return (await store.truncate(conversation, through=allowed)).floor, why
+    finally:
+        await tables.transact(lambda sql: holds.end_floor(sql, token))
+
+
+async def _pins(sql: Sql, conversation: str) -> dict[str, int]:
+    """What may have moved."""
+    held = await holds.held(sql, conversation)
+    projected_seq = (await position(sql, conversation)).projected_seq
+    return {"ledger": projected_seq} | {f"hold:{token}": through for token, through in held.items()}
