@@ -1,4 +1,4 @@
-"""What processes were told, written down as it happens, and a small model that knows from it alone what must be true."""
+"""What processes ask for and are told, written down as it happens, and read again when they are dead."""
 
 from __future__ import annotations
 
@@ -16,11 +16,8 @@ from ledger.moment import look
 from ledger.upkeep import erase as erasing
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Iterator
+    from collections.abc import Awaitable, Iterator
     from pathlib import Path
-
-    from projector import Message
-    from stream import Event
 
 NEVER: Final = 2**63
 LOOKED: Final[ContextVar[dict[str, int] | None]] = ContextVar("looked", default=None)
@@ -43,6 +40,11 @@ class Call(NamedTuple):
     @property
     def is_done(self) -> bool:
         return self.ended is not None and self.error is None
+
+    @property
+    def may_be_done(self) -> bool:
+        """A store that was busy says nothing of what came of it."""
+        return self.error is None or self.error.startswith("StoreBusy")
 
     @property
     def latest(self) -> int:
@@ -131,99 +133,6 @@ def read_diary(path: Path) -> list[Call]:
 def read_diaries(folder: Path) -> list[Call]:
     """All calls of all lives, in the order in which they began."""
     return sorted((call for path in folder.glob("*.diary") for call in read_diary(path)), key=lambda call: call.begun)
-
-
-class Fate(NamedTuple):
-    """What has to be true of a run: `texts` of its messages by id, whether it has to be there whole, and to be gone."""
-
-    run_id: str
-    texts: dict[str, str]
-    lives: bool
-    is_gone: bool
-    why: str
-
-
-class Told:
-    """What was told of one conversation, and what follows from it. It knows no fold of ours, and reads no log."""
-
-    def __init__(self, conversation: str, calls: Iterable[Call]) -> None:
-        self.calls = [call for call in calls if call.conversation == conversation]
-        self._intents = self.of("intend")
-        self._erased = [call for call in self.of("erase") if call.is_done]
-
-    def of(self, name: str) -> list[Call]:
-        return [call for call in self.calls if call.name == name]
-
-    def may_be_erased(self, since: int) -> bool:
-        """Whether an erasure may have been asked for after a moment."""
-        return any(call.latest > since for call in self._intents)
-
-    def is_erased(self, before: int) -> bool:
-        """Whether an erasure was asked for after that moment, and done."""
-        return any(call.begun > before for call in self._erased)
-
-    def fates(self) -> list[Fate]:
-        """Of every run that was begun.
-
-        One whose end was acknowledged lives, unless an erasure was stored after its writer had looked for the last time.
-        """
-        fates = []
-        messages, ends = self.of("message"), {call.what["run"]: call for call in self.of("finish")}
-        for begin in self.of("begin"):
-            run_id, end = begin.what["run"], ends.get(begin.what["run"])
-            said = [call for call in messages if call.what["run"] == run_id and call.is_done]
-            texts = {call.answer: call.what["text"] for call in said}
-            is_done = end is not None and end.is_done
-            looked = end.what["looked"] if end is not None and is_done else 0
-            last = end.latest if end is not None else max((call.latest for call in (begin, *said)), default=NEVER)
-            lives = is_done and not self.may_be_erased(looked)
-            fates.append(Fate(run_id, texts, lives, self.is_erased(last), f"{begin} … {end}"))
-        return fates
-
-    def check_known(self, run_ids: set[str]) -> list[str]:
-        """Which runs are not known, though they were begun and nobody has erased them since."""
-        begun = [call for call in self.of("begin") if call.is_done and not self.may_be_erased(call.what["looked"])]
-        return [f"run {call.what['run']} is gone: {call}" for call in begun if call.what["run"] not in run_ids]
-
-    def check_recorded(self, events: Iterable[Event], floor: int) -> list[str]:
-        """Which events are not where they were acknowledged, though nobody has erased them since. `events` are all above."""
-        there = {event.seq: event.data.decode() for event in events}
-        wrong = []
-        for call in self.of("record"):
-            if call.is_done and call.answer > floor and there.get(call.answer) != call.what["data"]:
-                wrong.append(f"event {call.answer} is {there.get(call.answer)}: {call}")
-            if call.is_done and call.answer <= floor and not self.may_be_erased(call.begun) and not self.of("compact"):
-                wrong.append(f"event {call.answer} is gone: {call}")
-        return wrong
-
-    def check_described(self, title: str | None) -> list[str]:
-        """Whether the title is one that may be the last."""
-        said = [call for call in self.of("describe") if call.error is None and not self.is_erased(call.latest)]
-        may_be = {call.what["title"] for call in said if not any(other.is_done and other.begun > call.latest for other in said)}
-        stays = any(call.is_done and not self.may_be_erased(call.begun) for call in said)
-        if title not in may_be and (title is not None or stays):
-            return [f"the title is {title!r}, and may be {may_be}: {[*map(str, said)]}"]
-        return []
-
-    def check_runs(self, transcript: list[Message]) -> list[str]:
-        """What is not true of a transcript of all messages."""
-        there: dict[str, dict[str, str]] = {}
-        for message in transcript:
-            there.setdefault(message.run_id or "", {})[message.id] = message.text
-        wrong = []
-        for fate in self.fates():
-            found = there.get(fate.run_id, {})
-            redacted = {call.what["message"]: call.what["text"] for call in self.of("redact")}
-            if found and fate.is_gone:
-                wrong.append(f"run {fate.run_id} was erased and is there: {fate.why}")
-            if fate.lives and {*found} < {*fate.texts}:
-                wrong.append(f"run {fate.run_id} was acknowledged and lacks {fate.texts.keys() - found.keys()}: {fate.why}")
-            wrong += [
-                f"message {message_id} says {found[message_id]!r}: {fate.why}"
-                for message_id in found.keys() & fate.texts.keys()
-                if found[message_id] not in {fate.texts[message_id], redacted.get(message_id)}
-            ]
-        return wrong
 
 
 def _is_plain(answer: object) -> bool:

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import random
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
 import anyio
 import pytest
 
-from ledger import Ledger, LedgerError, RunEnded, erasure, open_ledger
-from projector import Block
-from stream import StreamError
+from ledger import Ledger, RunEnded, erasure
 from stream.sqlite import SqliteStore
 from tests.faults.children import Parent, together
-from tests.faults.history import Diary, Told, read_diaries, watched
+from tests.faults.history import Diary, read_diaries, watched
 from tests.faults.sizes import size
-from tests.needles import wrong
-from tests.talk import new
+from tests.faults.told import Told
+from tests.faults.writers import REFUSALS, Writers, check_all, open_at
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from stream import Event, Opening
 
 pytestmark = pytest.mark.anyio
 ROUNDS: Final = size(smoke=40, full=2000)
@@ -32,12 +28,6 @@ LIMIT_S: Final = 60
 STORE: Final = ("append", "bounds", "delete", "producer", "read", "truncate")
 DATABASE: Final = ("look", "read", "transact")
 WRITERS: Final = ("begin", "flush", "talk", "talk", "talk", "fork", "annotate", "redact", "describe", "record")
-REFUSALS: Final = ("RunLost", "RunOpen", "UnknownMessage", "UnknownConversation", "RunEnded")
-
-
-def open_at(folder: Path | str, place: str) -> Opening[Ledger]:
-    log = f"{folder}/log.db" if place == "two files" else None
-    return open_ledger(f"{folder}/ledger.db", log=log, durability="normal")
 
 
 def shuffle(ledger: Ledger, chance: random.Random) -> None:
@@ -60,87 +50,6 @@ def shuffle(ledger: Ledger, chance: random.Random) -> None:
 async def _wait(chance: random.Random) -> None:
     while chance.random() < 0.4:
         await asyncio.sleep(0.001 if chance.random() < 0.1 else 0)
-
-
-class Writers:
-    """Does what is asked for over a ledger, and writes down what it was told."""
-
-    def __init__(self, ledger: Ledger, diary: Diary, chance: random.Random, name: str) -> None:
-        self._ledger, self._diary, self._chance, self._name = ledger, diary, chance, name
-        self._numbers = 0
-
-    async def do(self, what: str, conversation: str, message_id: str | None) -> None:
-        """A refusal is an answer, too."""
-        self._numbers += 1
-        word = f"{self._name}.{self._numbers}"
-        with suppress(LedgerError):
-            await self._do(what, conversation, message_id, word)
-
-    async def _do(self, what: str, conversation: str, message_id: str | None, word: str) -> None:
-        ledger, call = self._ledger, self._diary.call
-        if what == "erase":
-            await call("erase", conversation, ledger.erase(conversation))
-        elif what == "describe":
-            await call("describe", conversation, ledger.describe(conversation, title=word), title=word)
-        elif what == "record":
-            event = new("custom", name=word)
-            await call("record", conversation, self._record(conversation, event), data=event.data.decode())
-        elif what == "annotate" and message_id:
-            await call("annotate", conversation, ledger.annotate(conversation, message_id, {word: 1}), message=message_id)
-        elif what == "redact" and message_id:
-            text = f"redacted {word}"
-            redacting = ledger.redact(conversation, message_id, [Block("text", text=text)])
-            await call("redact", conversation, redacting, message=message_id, text=text)
-        elif what in {"begin", "flush", "talk", "fork"}:
-            await self._talk(what, conversation, message_id, word)
-
-    async def _record(self, conversation: str, event: Any) -> int:
-        return (await self._ledger.record(conversation, [event])).last_seq
-
-    async def _talk(self, what: str, conversation: str, message_id: str | None, run_id: str) -> None:
-        call = self._diary.call
-        options: Any = {"parent": message_id} if what == "fork" else self._chance.choice([{}, {"parent": None}])
-        run = await call("begin", conversation, self._ledger.begin_run(conversation, run_id=run_id, **options), run=run_id)
-        try:
-            for number in range(0 if what == "begin" else 2):
-                text = f"{run_id} says {number}"
-                await call("message", conversation, run.message("user", text), run=run_id, text=text)
-                if what == "flush" or self._chance.random() < 0.5:
-                    await call("flush", conversation, run.flush(), run=run_id)
-            if what in {"talk", "fork"}:
-                await call("finish", conversation, run.finish(), run=run_id)
-        finally:
-            with suppress(LedgerError, StreamError):
-                await run.close()
-
-
-async def read_all(ledger: Ledger, conversation: str, floor: int) -> list[Event]:
-    events: list[Event] = []
-    while page := await ledger.store.read(conversation, after=events[-1].seq if events else floor):
-        events += page
-    return events
-
-
-async def check_all(ledger: Ledger, folder: Path, conversations: list[str]) -> int:
-    """How many runs were acknowledged; fails where one is lost, or something is left of what was erased."""
-    calls, acknowledged = read_diaries(folder), 0
-    odd = [call for call in calls if call.error and not call.error.startswith(REFUSALS)]
-    assert odd == []
-    for conversation in conversations:
-        told = Told(conversation, calls)
-        transcript = await ledger.transcript(conversation, branch="all")
-        floor = (await ledger.store.bounds(conversation)).floor
-        events = await read_all(ledger, conversation, floor)
-        run_ids = {run.run_id async for run in ledger.runs(conversation)}
-        info = await ledger.tables.conversation(conversation)
-        assert info is not None
-        assert told.check_runs(transcript) == []
-        assert told.check_known(run_ids) == []
-        assert told.check_recorded(events, floor) == []
-        assert told.check_described(info.title) == []
-        assert await wrong(ledger, conversation) == []
-        acknowledged += sum(fate.lives for fate in told.fates())
-    return acknowledged
 
 
 async def clean(*_: object) -> None:
