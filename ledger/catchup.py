@@ -12,11 +12,11 @@ from ledger.erasure import finish_erasure, is_pending
 from ledger.errors import LedgerBehind
 from ledger.moment import look
 from projector import State, open_runs
-from projector.compaction import keep
+from projector.compaction import save_snapshot
 from projector.deltas import join_events
 from projector.effects import RunClosed
 from projector.folds import project
-from projector.loading import restore
+from projector.loading import Loaded, restore
 from stream import SnapshotUnreadable, Truncated
 
 if TYPE_CHECKING:
@@ -129,7 +129,8 @@ class CatchUp:
         """Remembers the state here, and now and then in a snapshot, never ahead of the ledger's position."""
         every = _SNAPSHOT_EVERY_EVENTS if is_end else _SNAPSHOT_ON_THE_WAY_EVENTS
         if known.exact and known.state.last_seq - known.snapshot_seq >= every:
-            await keep(open_runs, self._store.snapshots, conversation, known.state, known.state.last_seq)
+            loaded = Loaded(known.state, known.state.last_seq)
+            await save_snapshot(open_runs, self._store, self._store.snapshots, conversation, loaded)
             known = known._replace(snapshot_seq=known.state.last_seq)
         self._known[conversation] = known
         self._known.move_to_end(conversation)

@@ -73,12 +73,15 @@ async def compact(
 async def save_snapshot(
     projector: Projector[S], store: EventStore, snapshots: SnapshotStore, stream_id: str, known: Loaded[S] | None = None
 ) -> None:
-    """Keeps the state, loaded where it is not `known`; what is found again is proven to be readable."""
+    """Keeps the state, loaded where it is not `known`; what is found again is proven to be readable.
+
+    Raises what `load` raises, and `SnapshotUnreadable` for what can't be read back.
+    """
     state, last_seq = known or await load(projector, store, snapshots, stream_id)
     try:
         await keep(projector, snapshots, stream_id, state, last_seq)
-    except ValueError:
-        if last_seq > (await store.bounds(stream_id)).origin:  # or there is nothing of this life of the stream to keep
+    except (ValueError, SnapshotUnreadable):
+        if last_seq > (await store.bounds(stream_id)).origin:  # or what it is of was deleted, and it with that
             raise
 
 
