@@ -196,9 +196,9 @@ async def _compare(engine: Engine, conversation: str) -> AsyncIterator[Finding]:
             continue  # told of the row itself
         kind = "run" if difference.why.startswith("it is") else "differs"
         yield Finding(conversation, kind, f"run {difference.run_id}: {difference.why}", _REPROJECT)
-    projected_seq = compared.position.projected_seq
-    if projected_seq > compared.last_seq:
-        what = f"the ledger holds events up to {projected_seq}, the log ends at {compared.last_seq}"
+    seen, head = compared.seen.projected_seq, compared.bounds.head
+    if seen > head:
+        what = f"the ledger holds events up to {seen}, the log ends at {head}"
         yield Finding(conversation, "diverged", what, "restore the log that belongs to this ledger, or tailfold reconcile")
     for anomaly in compared.anomalies:
         what = f"event {anomaly.seq}: {anomaly.why}"
