@@ -11,8 +11,9 @@ import pytest
 
 from ledger import Ledger, open_ledger
 from ledger.upkeep.verify import verify
+from stream.sqlite import SqliteStore
 from tests.meanwhile import Meanwhile
-from tests.needles import PROJECTORS, everything, fill
+from tests.needles import PROJECTORS, everything, fill, open_at
 from tests.talk import finished, new, said, started
 
 if TYPE_CHECKING:
@@ -47,28 +48,38 @@ async def erase(ledger: Ledger) -> None:
     await ledger.erase("c")
 
 
+PLACES: Final = ("one file", "two files")
 OTHERS: Final[dict[str, Callable[[Ledger], Awaitable[None]]]] = {"writes": write, "compacts": compact, "erases": erase}
 each_time: Final = pytest.mark.parametrize(
-    ("other", "stride"),
-    [pytest.param(other, stride, marks=[pytest.mark.heavy] if stride == 1 else []) for other in OTHERS for stride in (7, 1)],
+    ("other", "place", "stride"),
+    [
+        pytest.param(other, place, stride, marks=[pytest.mark.heavy] if stride == 1 else [])
+        for other in OTHERS
+        for place in PLACES
+        for stride in (11, 1)
+    ],
 )
 
 
 @pytest.fixture
-async def template(anyio_backend: object, tmp_path: Path) -> Path:
+async def template(anyio_backend: object, tmp_path: Path, place: str) -> Path:
     del anyio_backend
-    async with open_ledger(str(tmp_path / "template.db"), durability="normal") as ledger:
+    folder = tmp_path / "template"
+    folder.mkdir()
+    async with open_at(folder, place) as ledger:
         await fill(ledger, "c", deltas=1)
-    return tmp_path / "template.db"
+    return folder
 
 
-async def each_moment(template: Path, stride: int, other: str) -> AsyncIterator[tuple[Ledger, Ledger, Meanwhile]]:
+async def each_moment(template: Path, place: str, stride: int, other: str) -> AsyncIterator[tuple[Ledger, Ledger, Meanwhile]]:
     """A ledger of its own for every look of what is done with it, before which another one does something."""
     for at in itertools.count(0, stride):
-        path = str(template.with_name(f"{at}.db"))
-        shutil.copy(template, path)
-        async with open_ledger(path, durability="normal") as beside, open_ledger(path, durability="normal") as ledger:
-            meanwhile = Meanwhile(ledger.tables.database, at, partial(OTHERS[other], beside))
+        folder = template.with_name(str(at))
+        shutil.copytree(template, folder)
+        async with open_at(folder, place) as beside, open_at(folder, place) as ledger:
+            assert isinstance(ledger.store, SqliteStore)
+            databases = {ledger.tables.database, ledger.store.database}
+            meanwhile = Meanwhile(databases, at, partial(OTHERS[other], beside))
             yield ledger, beside, meanwhile
             if not meanwhile.is_over:
                 print(f"{other}: {at} looks at most")
@@ -77,19 +88,19 @@ async def each_moment(template: Path, stride: int, other: str) -> AsyncIterator[
 
 
 @each_time
-async def test_beside_others_nothing_is_found_that_is_not_there(template: Path, other: str, stride: int) -> None:
-    async for ledger, _, _ in each_moment(template, stride, other):
+async def test_beside_others_nothing_is_found_that_is_not_there(template: Path, other: str, place: str, stride: int) -> None:
+    async for ledger, _, _ in each_moment(template, place, stride, other):
         found = [finding async for finding in verify(ledger) if not finding.is_note]
         found += [finding async for finding in ledger.reconcile() if not finding.is_note]
         assert found == []
 
 
 @each_time
-async def test_what_is_mended_beside_others_is_what_the_log_says(template: Path, other: str, stride: int) -> None:
-    async with open_ledger(str(template)) as ledger:
+async def test_what_is_mended_beside_others_is_what_the_log_says(template: Path, other: str, place: str, stride: int) -> None:
+    async with open_at(template, place) as ledger:
         await ledger.tables.database.write(lambda sql: sql("UPDATE messages SET body = CAST('{}' AS BLOB) WHERE run = 'turn1'"))
         await ledger.tables.database.write(lambda sql: sql("DELETE FROM runs WHERE id IN ('r', 'turn0')"))
-    async for ledger, beside, meanwhile in each_moment(template, stride, other):
+    async for ledger, beside, meanwhile in each_moment(template, place, stride, other):
         mended = [finding async for finding in ledger.reconcile(repair=True) if not finding.is_note]
         if not meanwhile.is_over:  # nobody came
             assert mended

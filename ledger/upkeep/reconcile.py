@@ -214,19 +214,24 @@ async def _look_at_open_runs(engine: Engine, conversation: str, *, repair: bool)
         if run.run_id in state.open:
             mend = f"tailfold recover {run.run_id} --action commit"
             yield Finding(conversation, "open", f"run {run.run_id} has no end", mend, is_note=True)
-        elif not repair or await mending.end_lost_run(engine.tables, conversation, run, position):
+        elif not repair or await mending.end_lost_run(engine.tables, conversation, run):
             what = f"run {run.run_id} is listed as open, and its events are gone"
             yield Finding(conversation, "orphaned", what, "--repair lists it as failed", is_mended=repair)
 
 
 async def _open_at(engine: Engine, conversation: str, position: Position) -> State:
-    """The open runs by the log alone, where the ledger was, and without moving it."""
+    """The open runs by the log alone, where the ledger was, and without moving it.
+
+    Raises `LedgerBehind` and `Truncated` where what it needs is gone, `CorruptEvent`.
+    """
 
     async def job(moment: Moment) -> State:
         known, _ = await find_base(moment, conversation, position, await moment.bounds())
         return known.state
 
     state = await look(engine.store, engine.tables, conversation, job)
+    if state.last_seq > position.projected_seq:
+        raise Truncated(conversation, position.projected_seq, state.last_seq)
     while state.last_seq < position.projected_seq:
         limit = min(_PAGE_EVENTS, position.projected_seq - state.last_seq)
         events = await engine.store.read(conversation, after=state.last_seq, limit=limit)

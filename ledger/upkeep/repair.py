@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from ledger.erasure import is_pending
 from ledger.records import RunInfo
 from ledger.tables import branches, choices, conversations, messages, runs
 from ledger.tables.calls import drop_calls, fill_calls, start_over
@@ -80,8 +79,8 @@ async def skip_hole(store: EventStore, tables: LedgerTables, conversation: str, 
     async def job(sql: Sql) -> list[Note] | None:
         if not (await conversations.position(sql, conversation)).is_at(seen):
             return None
-        key = await conversations.skip(sql, conversation, list(hole), start, replay_from)
-        return [] if key is None else await apply(sql, key, conversation, effects)
+        key = await conversations.skip(sql, conversation, hole, start, replay_from)
+        return await apply(sql, key, conversation, effects)
 
     notes = await tables.transact(job)
     tell(conversation, notes or ())
@@ -115,7 +114,7 @@ async def _rewrite_some(sql: Sql, conversation: str, differences: Sequence[Diffe
     """With the tree that follows from it, so that nobody meets half of it."""
     position = await conversations.position(sql, conversation)
     written: set[str] = set()
-    if position.rewound != seen.rewound or is_pending(position.erased):
+    if position.rewound != seen.rewound:
         return written
     key = await _require_key(sql, conversation)
     is_another_tree = False
@@ -184,16 +183,10 @@ async def _rebuild_calls(tables: LedgerTables, conversation: str) -> None:
         left = await tables.transact(step)
 
 
-async def end_lost_run(tables: LedgerTables, conversation: str, lost: RunInfo, seen: Position) -> bool:
-    """Lists a run as failed whose events are gone, so that nobody waits for it.
-
-    False, and nothing changed, where it is not open any more, or the conversation was erased or put back since.
-    """
+async def end_lost_run(tables: LedgerTables, conversation: str, lost: RunInfo) -> bool:
+    """Lists a run as failed whose events are gone, so that nobody waits for it. False where it is not open any more."""
 
     async def job(sql: Sql) -> bool:
-        position = await conversations.position(sql, conversation)
-        if position.rewound != seen.rewound or is_pending(position.erased):
-            return False
         return await runs.fail(sql, await _require_key(sql, conversation), lost, '"its events are gone"')
 
     return await tables.transact(job)
