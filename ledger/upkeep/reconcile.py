@@ -177,18 +177,21 @@ async def _compare(engine: Engine, conversation: str, *, repair: bool) -> AsyncI
 
 
 async def _rewrite(engine: Engine, conversation: str, compared: Comparison) -> set[str]:
-    """Writes anew what differs, until nothing does; the runs that were written and are what the log says."""
+    """Writes anew what differs, until nothing does; the runs that are what the log says then, whoever has mended them."""
+    wrong = {difference.run_id for difference in compared.differences}
     written: set[str] = set()
+    untold: set[str] = set()
     for _ in range(_TRIES):
         written |= await mending.rewrite(engine.tables, conversation, compared.differences, compared.position)
         try:
             await compared.look_again()
         except Truncated:
+            untold = wrong - written  # what they should be is gone
             compared = await compare(engine, conversation)
         if not compared.differences:
             break
     engine.forget(conversation)
-    return written - {difference.run_id for difference in compared.differences}
+    return wrong - untold - {difference.run_id for difference in compared.differences}
 
 
 async def _look_at_open_runs(engine: Engine, conversation: str, *, repair: bool) -> AsyncIterator[Finding]:
