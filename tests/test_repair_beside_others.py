@@ -162,23 +162,20 @@ async def test_two_repairs_at_once_write_once_and_both_say_that_it_is_mended(
         assert [message.text for message in await beside.transcript("c")] == [SECRET, "x"]
 
 
-@pytest.mark.parametrize("way", [MISSING, (DAMAGED,)])
+@pytest.mark.parametrize("way", ["missing", "damaged"])
 async def test_a_run_is_written_anew_with_the_tree_that_follows_from_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: tuple[str, ...]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """Who is killed behind any step leaves a tree that holds together, with the turn that was chosen."""
     async with two(tmp_path, "one file") as (ledger, beside):
         before = await beside.transcript("c")
-        assert [message.id for message in before] == ["r.1", "s.1"]
-        chosen = await beside.tables.database.read("SELECT id, selected FROM messages ORDER BY id")
-        await change(ledger, *way)
+        assert [message.id for message in before] == ["r.1", "s.1"]  # and t.1 came later
+        await change(ledger, *(each.replace("'r", "'s") for each in (MISSING if way == "missing" else (DAMAGED,))))
 
         async def nothing() -> None: ...
 
         async def look() -> None:
             assert [finding async for finding in verify.check_tree(beside.engine, "c")] == []
-            if way != MISSING:  # where it was missing, all turns were chosen again, also where nothing is to be chosen
-                assert await beside.tables.database.read("SELECT id, selected FROM messages ORDER BY id") == chosen
             assert await beside.transcript("c") == before
 
         taken = enter(monkeypatch, "rewrite", nothing, look)
@@ -284,6 +281,48 @@ async def test_rows_that_move_on_before_every_look_are_never_called_wrong(
         assert await wrong(ledger) == []
         assert await mend(ledger) == []
         assert count > 20
+
+
+async def test_an_approval_of_what_is_redacted_meanwhile_is_not_looked_for_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older message makes a call of the same id; what is found of that is not found again."""
+    async with two(tmp_path, "one file") as (ledger, beside):
+        await ledger.record("c", [*asking("old"), *asking("new")])
+        await ledger.catch_up("c")
+        looks = 0
+        look, calling = ledger.tables.database.look, ledger.tables.calling
+
+        async def approve(*words: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            if looks == 2:  # once the ledger's position is known
+                await beside.record("c", [new("tool.approval", tool_call_id="call", approval_id="a")])
+                await beside.annotate("c", "old.1", {"late": 1})
+            return await look(*words)
+
+        async def redact(*words: Any, **options: Any) -> Any:
+            monkeypatch.undo()
+            await beside.redact("c", "new.1")
+            return await calling(*words, **options)
+
+        await ledger.catch_up("c")
+        monkeypatch.setattr(ledger.tables.database, "look", approve)
+        monkeypatch.setattr(ledger.tables, "calling", redact)
+        assert (await comparison.compare(ledger.engine, "c")).differences == []
+        assert ledger.tables.calling == calling  # it was asked for
+
+
+def asking(run_id: str) -> list[NewEvent]:
+    call = {"message_id": f"{run_id}.1", "block": 0}
+    return [
+        started(run_id, "r.1"),
+        new("message.started", run_id=run_id, message_id=f"{run_id}.1", role="assistant"),
+        new("block.started", **call, kind="tool_call", name="f", tool_call_id="call"),
+        new("block.sealed", **call, parse="ok"),
+        new("message.finished", message_id=f"{run_id}.1", status="complete"),
+        finished(run_id),
+    ]
 
 
 async def erasing(ledger: Ledger, claimed_until: int, at: int) -> list[Finding]:
