@@ -290,27 +290,28 @@ async def test_an_approval_of_what_is_redacted_meanwhile_is_not_looked_for_elsew
     async with two(tmp_path, "one file") as (ledger, beside):
         await ledger.record("c", [*asking("old"), *asking("new")])
         await ledger.catch_up("c")
-        looks = 0
-        look, calling = ledger.tables.database.look, ledger.tables.calling
+        go_through, look_again = comparison.Comparison.go_through, comparison.Comparison.look_again
+        calling = ledger.tables.calling
 
-        async def approve(*words: Any) -> Any:
-            nonlocal looks
-            looks += 1
-            if looks == 2:  # once the ledger's position is known
-                await beside.record("c", [new("tool.approval", tool_call_id="call", approval_id="a")])
-                await beside.annotate("c", "old.1", {"late": 1})
-            return await look(*words)
+        async def annotate(compared: comparison.Comparison) -> None:
+            await beside.annotate("c", "old.1", {"late": 1})
+            await go_through(compared)
+
+        async def approve(compared: comparison.Comparison) -> None:
+            await beside.record("c", [new("tool.approval", tool_call_id="call", approval_id="a")])
+            await beside.catch_up("c")
+            await look_again(compared)
 
         async def redact(*words: Any, **options: Any) -> Any:
             monkeypatch.undo()
             await beside.redact("c", "new.1")
             return await calling(*words, **options)
 
-        await ledger.catch_up("c")
-        monkeypatch.setattr(ledger.tables.database, "look", approve)
+        monkeypatch.setattr(comparison.Comparison, "go_through", annotate)
+        monkeypatch.setattr(comparison.Comparison, "look_again", approve)
         monkeypatch.setattr(ledger.tables, "calling", redact)
         assert (await comparison.compare(ledger.engine, "c")).differences == []
-        assert ledger.tables.calling == calling  # it was asked for
+        assert comparison.Comparison.look_again is look_again  # so all of it has happened
 
 
 def asking(run_id: str) -> list[NewEvent]:

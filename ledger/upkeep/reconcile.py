@@ -204,7 +204,7 @@ async def _look_at_open_runs(engine: Engine, conversation: str, *, repair: bool)
     state: State | None = None
     while state is None:
         position, listed = await engine.tables.look(job)
-        if not listed or is_pending(position.erased):
+        if not listed:
             return
         try:
             state = await _open_at(engine, conversation, position)
