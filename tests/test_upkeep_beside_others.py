@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import sqlite3
+from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from ledger import Ledger, open_ledger
+from ledger.upkeep.backup import known_scripts
 from ledger.upkeep.verify import verify
 from stream.sqlite import SqliteStore
+from stream.sqlite.integrity import check_file
 from tests.meanwhile import Meanwhile
 from tests.needles import PROJECTORS, everything, fill, open_at
 from tests.talk import finished, new, said, started
@@ -118,3 +122,32 @@ async def test_what_is_mended_beside_others_is_what_the_log_says(template: Path,
                     *expected[:2],
                     *expected[3:],
                 ]  # a tree that was rebuilt has its marks elsewhere
+
+
+class Meeting(sqlite3.Connection):
+    """Another program brings a table to its next form between any two statements of this one."""
+
+    path = ""
+
+    def execute(self, text: str, *words: Any) -> sqlite3.Cursor:
+        cursor = super().execute(text, *words)
+        if "components" in text:
+            with closing(sqlite3.connect(self.path, isolation_level=None)) as other:
+                [(version,)] = other.execute("SELECT version FROM components WHERE name = 'later'").fetchall()
+                other.execute("BEGIN")
+                other.execute(f"CREATE TABLE later_{version + 1} (id INTEGER)")
+                other.execute("UPDATE components SET version = version + 1 WHERE name = 'later'")
+                other.execute("COMMIT")
+        return cursor
+
+
+async def test_a_migration_of_another_program_is_no_change_of_the_schema(tmp_path: Path) -> None:
+    Meeting.path = str(tmp_path / "a.db")
+    async with open_ledger(Meeting.path):
+        pass
+    with closing(sqlite3.connect(Meeting.path, isolation_level=None)) as other:
+        other.execute("INSERT INTO components (name, version) VALUES ('later', 0)")
+    known = known_scripts() | {"later": tuple(f"CREATE TABLE later_{version} (id INTEGER);" for version in range(1, 9))}
+    with closing(sqlite3.connect(Meeting.path, isolation_level=None, factory=Meeting)) as connection:
+        assert list(check_file(connection, known)) == []
+        assert connection.execute("SELECT version FROM components WHERE name = 'later'").fetchone()[0] > 1

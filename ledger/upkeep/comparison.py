@@ -13,7 +13,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ledger.erasure import is_pending
 from ledger.errors import LedgerDamaged
 from ledger.moment import look, stand
 from ledger.tables import conversations
@@ -105,20 +104,17 @@ class Comparison:
 
     async def go_through(self) -> None:
         """Suspects what differs. Raises `Truncated` where the log was let go meanwhile, `CorruptEvent`."""
-        if not is_pending(self.position.erased):
-            await self._project(self.position.projected_seq, self._see)
+        await self._project(self.position.projected_seq, self._see)
 
     async def look_again(self) -> None:
         """Holds what is suspected against its rows as they are now, all of them at one moment.
 
-        Nothing differs any more in what was erased or put back. Raises what `go_through` raises.
+        Raises what `go_through` raises, also where all of it was erased meanwhile.
         """
         self.differences = []
         if not self._suspects:
             return
         position, rows = await self._tables.look(partial(self._read_rows, run_ids=self._suspects))
-        if position.rewound != self.position.rewound or is_pending(position.erased):
-            return
         await self._project(position.projected_seq, self._follow)
         self.position = position
         found = (suspect.hold_against(self._conversation, rows[run_id]) for run_id, suspect in self._suspects.items())
