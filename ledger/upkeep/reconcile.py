@@ -41,8 +41,8 @@ _TRIES: Final = 20  # each is missed only where somebody amends that very run be
 async def reconcile(engine: Engine, conversation: str | None = None, *, repair: bool = False) -> AsyncIterator[Finding]:
     """How each conversation differs between ledger and log: `behind`, `open`, `diverged`, `orphaned`, `hole`.
 
-    With `repair` what can be mended is, and says so in `is_mended`; without, nothing is changed. Raises
-    `UnknownConversation`.
+    With `repair` what can be mended is, and says so in `is_mended`; without, nothing is changed. Others may write, compact,
+    erase and repair meanwhile: what they do is no difference and is not taken back. Raises `UnknownConversation`.
     """
     for name in [conversation] if conversation is not None else await _all_names(engine):
         position, bounds = await look(engine.store, engine.tables, name, stand)

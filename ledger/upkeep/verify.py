@@ -81,7 +81,8 @@ async def verify(ledger: _Open, conversation: str | None = None) -> AsyncIterato
 
     Damaged pages, a changed schema, lost references; gaps and damage in the log, producers and snapshots that do not
     fit it, snapshots that can't be read or are not what their events say; runs whose committed form is not what their
-    events say, a tree that does not hold together, damaged media, events that could not be applied.
+    events say, a tree that does not hold together, damaged media, events that could not be applied. What others do to
+    it meanwhile is no finding.
     """
     engine = ledger.engine
     damaged = set()
