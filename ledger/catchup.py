@@ -54,15 +54,21 @@ class CatchUp:
     def __init__(self, store: EventStore, tables: LedgerTables) -> None:
         self._store = store
         self._tables = tables
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: OrderedDict[str, Known] = OrderedDict()
 
     async def run(self, conversation: str) -> Caught:
         """Brings the ledger to the head. Raises `LedgerBehind` where events it needs are gone."""
+        behind: Position | None = None
         while True:
             try:
                 return await self._run(conversation)
             except Truncated:  # another process has compacted behind the state remembered here
                 self._known.pop(conversation, None)
+            except LedgerBehind:  # or it has come further and compacted, between two looks at a log elsewhere
+                position = await self._tables.position(conversation)
+                if behind is not None and position.is_at(behind):
+                    raise
+                behind = position
 
     def forget(self, conversation: str) -> None:
         """Drops what is remembered here: something else than catch-up has moved the ledger."""
@@ -112,12 +118,12 @@ class CatchUp:
         async def job(moment: Moment) -> tuple[_Seen, str | None]:
             position, bounds = await moment.position(), await moment.bounds()
             if is_pending(position.erased):
-                return _Seen(position, bounds, _Known(State(), 0, exact=False, rewound=0, origin=0), []), None
+                return _Seen(position, bounds, Known(State(), 0, exact=False, rewound=0, origin=0), []), None
             why = None
             if remembered is not None and _goes_on(remembered, position, bounds):
                 known = remembered
             else:
-                known, why = await _find_base(moment, conversation, position, bounds)
+                known, why = await find_base(moment, conversation, position, bounds)
             return _Seen(position, bounds, known, await moment.events(known.state.last_seq, _PAGE_EVENTS)), why
 
         seen, why = await look(self._store, self._tables, conversation, job)
@@ -125,7 +131,7 @@ class CatchUp:
             _LOG.warning("ledger.snapshot_passed_over", conversation=conversation, why=why)
         return seen
 
-    async def _keep(self, conversation: str, known: _Known, *, is_end: bool) -> _Known:
+    async def _keep(self, conversation: str, known: Known, *, is_end: bool) -> Known:
         """Remembers the state here, and now and then in a snapshot, never ahead of the ledger's position."""
         every = _SNAPSHOT_EVERY_EVENTS if is_end else _SNAPSHOT_ON_THE_WAY_EVENTS
         if known.exact and known.state.last_seq - known.snapshot_seq >= every:
@@ -165,19 +171,19 @@ def _project_all(state: State, events: Sequence[Event], *, after: int) -> tuple[
     return state, effects
 
 
-def _goes_on(known: _Known, position: Position, bounds: Bounds) -> bool:
+def _goes_on(known: Known, position: Position, bounds: Bounds) -> bool:
     """Whether what is remembered is still the state of this log, which may have been put back or deleted."""
     return (known.rewound, known.origin) == (position.rewound, bounds.origin) and known.state.last_seq <= position.projected_seq
 
 
-async def _find_base(moment: Moment, conversation: str, position: Position, bounds: Bounds) -> tuple[_Known, str | None]:
+async def find_base(moment: Moment, conversation: str, position: Position, bounds: Bounds) -> tuple[Known, str | None]:
     """The newest snapshot, or where nothing of what is open began before; and why a snapshot was passed over."""
     why = None
     snapshot = await moment.snapshot(open_runs.name)
     if snapshot is not None and max(bounds.floor, bounds.origin + 1) <= snapshot.last_seq <= position.projected_seq:
         try:
             state, seq = restore(open_runs, snapshot), snapshot.last_seq
-            return _Known(state, seq, exact=True, rewound=position.rewound, origin=bounds.origin), None
+            return Known(state, seq, exact=True, rewound=position.rewound, origin=bounds.origin), None
         except SnapshotUnreadable as error:
             why = error.why
     # Runs that end behind this point began behind it too, so nothing before it matters to the ledger.
@@ -185,17 +191,17 @@ async def _find_base(moment: Moment, conversation: str, position: Position, boun
     if start < bounds.floor:
         raise LedgerBehind(conversation, start, bounds.floor)
     is_whole = start == bounds.origin
-    return _Known(State(last_seq=start), start, exact=is_whole, rewound=position.rewound, origin=bounds.origin), why
+    return Known(State(last_seq=start), start, exact=is_whole, rewound=position.rewound, origin=bounds.origin), why
 
 
 class _Seen(NamedTuple):
     position: Position
     bounds: Bounds
-    known: _Known
+    known: Known
     events: list[Event]
 
 
-class _Known(NamedTuple):
+class Known(NamedTuple):
     """A state of the open runs; `exact` if it is the fold of the whole log and may become a snapshot."""
 
     state: State

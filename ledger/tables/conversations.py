@@ -120,13 +120,10 @@ async def rewind(sql: Sql, conversation: str, head: int) -> None:
     await sql(_REWIND, (conversation, head))
 
 
-async def skip(sql: Sql, conversation: str, hole: list[int], projected_seq: int, replay_from: int) -> int | None:
-    """Moves the position behind a hole and remembers that; the key, or None if it is there already."""
+async def skip(sql: Sql, conversation: str, hole: tuple[int, int], projected_seq: int, replay_from: int) -> int:
+    """Moves the position behind a hole and remembers that; the key."""
     await make_known(sql, conversation)
-    look = "SELECT id, projected_seq, holes FROM conversations WHERE stream_id = ?1"
-    [(key, known_seq, holes)] = await sql(look, (conversation,))
-    if known_seq >= projected_seq:
-        return None
+    [(key, holes)] = await sql("SELECT id, holes FROM conversations WHERE stream_id = ?1", (conversation,))
     await sql(_SKIP, (key, projected_seq, replay_from, json.dumps([*json.loads(holes or "[]"), hole])))
     return key  # type: ignore[no-any-return]
 

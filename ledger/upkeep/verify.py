@@ -81,7 +81,8 @@ async def verify(ledger: _Open, conversation: str | None = None) -> AsyncIterato
 
     Damaged pages, a changed schema, lost references; gaps and damage in the log, producers and snapshots that do not
     fit it, snapshots that can't be read or are not what their events say; runs whose committed form is not what their
-    events say, a tree that does not hold together, damaged media, events that could not be applied.
+    events say, a tree that does not hold together, damaged media, events that could not be applied. What others do to
+    it meanwhile is no finding.
     """
     engine = ledger.engine
     damaged = set()
@@ -196,9 +197,9 @@ async def _compare(engine: Engine, conversation: str) -> AsyncIterator[Finding]:
             continue  # told of the row itself
         kind = "run" if difference.why.startswith("it is") else "differs"
         yield Finding(conversation, kind, f"run {difference.run_id}: {difference.why}", _REPROJECT)
-    projected_seq = compared.position.projected_seq
-    if projected_seq > compared.last_seq:
-        what = f"the ledger holds events up to {projected_seq}, the log ends at {compared.last_seq}"
+    seen, head = compared.seen.projected_seq, compared.bounds.head
+    if seen > head:
+        what = f"the ledger holds events up to {seen}, the log ends at {head}"
         yield Finding(conversation, "diverged", what, "restore the log that belongs to this ledger, or tailfold reconcile")
     for anomaly in compared.anomalies:
         what = f"event {anomaly.seq}: {anomaly.why}"
