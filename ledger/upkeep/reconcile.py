@@ -12,6 +12,7 @@ import structlog
 
 from ledger.erasure import is_pending
 from ledger.errors import LedgerBehind, LedgerDiverged, UnknownConversation
+from ledger.kinds import is_let_go_by_others, is_reserved
 from ledger.moment import look
 from ledger.upkeep import repair as mending
 from ledger.upkeep.comparison import compare
@@ -40,6 +41,8 @@ async def reconcile(engine: Engine, conversation: str | None = None, *, repair: 
         position, bounds = await look(engine.store, engine.tables, name, _stand)
         if not bounds.head and not position.projected_seq and conversation is not None:
             raise UnknownConversation(name)
+        if is_reserved(name) and not position.projected_seq:  # nothing of it is taken in
+            continue
         async for finding in _reconcile_one(engine, name, bounds, position, repair=repair):
             if finding.is_mended:
                 _LOG.warning("ledger.repaired", conversation=name, kind=finding.kind)
@@ -124,6 +127,9 @@ async def _go_on_behind_hole(engine: Engine, conversation: str, error: LedgerBeh
 async def _is_hole(engine: Engine, conversation: str, bounds: Bounds, position: Position) -> bool:
     snapshot = await engine.store.snapshots.load(conversation, open_runs.name)
     if snapshot is not None and max(bounds.floor, bounds.origin + 1) <= snapshot.last_seq <= position.projected_seq:
+        return False
+    left = await engine.store.read(conversation, after=bounds.floor)
+    if is_let_go_by_others(position, snapshot, left):
         return False
     return max(position.replay_from, bounds.origin) < bounds.floor
 
