@@ -76,7 +76,7 @@ class CatchUp:
             if is_pending(position.erased):  # begun by a process that is gone
                 await finish_erasure(self._store, self._tables, conversation)
                 continue
-            if not events and known.state.last_seq > position.projected_seq:  # let go by another program
+            if not events and known.state.last_seq > max(position.projected_seq, bounds.origin):  # let go by its program
                 await self._advance(conversation, position, known.state, [], None)
             while events:
                 state, effects = await _project_page(known.state, events, after=position.projected_seq)
@@ -88,7 +88,8 @@ class CatchUp:
                     if is_pending(position.erased):  # begun since we looked, and its barrier may be among these events
                         break
                 is_all = state.last_seq >= bounds.head
-                known = await self._keep(conversation, known._replace(state=state), is_end=is_all)
+                known = known._replace(state=state)
+                known = await self._keep(conversation, known, is_saved=position.is_conversation, is_end=is_all)
                 events = []  # let go before the next page is held
                 if not is_all:
                     events = await self._store.read(conversation, after=state.last_seq, limit=_PAGE_EVENTS)
@@ -132,10 +133,10 @@ class CatchUp:
             _LOG.warning("ledger.snapshot_passed_over", conversation=conversation, why=why)
         return seen
 
-    async def _keep(self, conversation: str, known: _Known, *, is_end: bool) -> _Known:
-        """Remembers the state here, and now and then in a snapshot, never ahead of the ledger's position."""
+    async def _keep(self, conversation: str, known: _Known, *, is_saved: bool, is_end: bool) -> _Known:
+        """Remembers the state here, and now and then it `is_saved` in a snapshot, never ahead of the ledger's position."""
         every = _SNAPSHOT_EVERY_EVENTS if is_end else _SNAPSHOT_ON_THE_WAY_EVENTS
-        if known.exact and known.state.last_seq - known.snapshot_seq >= every:
+        if is_saved and known.exact and known.state.last_seq - known.snapshot_seq >= every:
             loaded = Loaded(known.state, known.state.last_seq)
             await save_snapshot(open_runs, self._store, self._store.snapshots, conversation, loaded)
             known = known._replace(snapshot_seq=known.state.last_seq)

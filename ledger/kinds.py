@@ -46,7 +46,8 @@ async def require_conversation(store: EventStore, stream_id: str, position: Posi
 def is_let_go_by_others(position: Position, snapshot: Snapshot | None, left: Iterable[Event]) -> bool:
     """Whether events that are gone before they were taken in were no conversation's, but another program's to let go.
 
-    So it is where nothing was taken in so far, no compaction of a conversation has left a `snapshot` of its open runs, and
-    what is `left` behind the floor is not of the vocabulary.
+    So it is where the stream was known and no conversation, where no compaction has left a `snapshot` of open runs, and
+    where what is `left` behind the floor is not of the vocabulary.
     """
-    return not position.is_conversation and snapshot is None and not any(map(is_of_vocabulary, left))
+    is_other = position.projected_seq > 0 and not position.is_conversation
+    return is_other and snapshot is None and not any(map(is_of_vocabulary, left))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from projector.projector import Projector
-    from stream import EventStore, SnapshotInfo, SnapshotStore
+    from stream import Bounds, EventStore, SnapshotInfo, SnapshotStore
 
 S = TypeVar("S")
 Truncate = Callable[[int, str | None], Awaitable[tuple[int, str | None]]]
@@ -49,6 +49,7 @@ async def compact(
     *,
     pins: Mapping[str, int] | None = None,
     known: Mapping[str, Loaded[Any]] | None = None,
+    bounds: Bounds | None = None,
     drop_unkept: bool = False,
     dry_run: bool = False,
     truncate: Truncate | None = None,
@@ -57,15 +58,16 @@ async def compact(
 
     `pins` maps a reason to the highest seq that may go. A projector that has a snapshot of this stream binds too,
     named here or not. `known` are states of projectors, by name, that the caller has folded from the whole log, so that
-    they are not loaded. With `dry_run` nothing is written: the answer is what would be done. `truncate` is for a caller
-    whose pins move: it looks at them again in the transaction that raises the floor.
+    they are not loaded, and `bounds` those that it has just looked at. With `dry_run` nothing is written: the answer is
+    what would be done. `truncate` is for a caller whose pins move: it looks at them again in the transaction that raises
+    the floor.
 
     Events of types that are neither of the vocabulary nor among what a projector `keeps` hold the floor below them, and so
     does one that can't be read; with `drop_unkept` they go, and are counted. Raises what `load` raises.
     """
     for projector in () if dry_run else projectors:
         await save_snapshot(projector, store, snapshots, stream_id, (known or {}).get(projector.name))
-    bounds = await store.bounds(stream_id)
+    bounds = bounds or await store.bounds(stream_id)
     stored = await snapshots.list(stream_id)
     saved = {projector.name: bounds.head for projector in projectors} if dry_run else {}
     floor, binds = floor_after(bounds.head, bounds.floor, stored, pins or {}, saved)

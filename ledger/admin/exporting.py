@@ -73,10 +73,7 @@ def export(
             names = [conversation]
         else:
             there = [info.stream_id async for info in ledger.store.streams()]
-            names = [name for name in there if not is_reserved(name)]  # which no import would take
-            if len(names) < len(there):
-                left = len(there) - len(names)
-                sys.stderr.write(f"tailfold: {left:,} streams are no conversations and were left out: export them by id\n")
+            names = [name for name in there if not is_reserved(name)]  # are no conversations, and no import takes them
         with open_sink(output) as write:
             done = [await _export_one(ledger, name, write, is_shown=output is not None) for name in names]
         if output is not None and as_json:

@@ -33,8 +33,7 @@ UPDATE conversations SET projected_seq = ?2, rewound = rewound + 1,
   replay_from = CASE WHEN replay_from < ?2 THEN replay_from ELSE ?2 END
 WHERE stream_id = ?1 AND projected_seq > ?2"""
 _SKIP: Final = """
-UPDATE conversations SET projected_seq = ?2, replay_from = ?3, holes = ?4, rewound = rewound + 1, is_conversation = 1
-WHERE id = ?1"""
+UPDATE conversations SET projected_seq = ?2, replay_from = ?3, holes = ?4, rewound = rewound + 1 WHERE id = ?1"""
 _GROW: Final = """
 UPDATE conversations SET runs = runs + ?2, messages = messages + ?3,
   active_at = CASE WHEN active_at < ?4 THEN ?4 ELSE active_at END

@@ -11,7 +11,7 @@ ALTER TABLE holds ADD COLUMN is_floor INTEGER NOT NULL DEFAULT 0;
 -- they are not listed.
 ALTER TABLE conversations ADD COLUMN is_conversation INTEGER NOT NULL DEFAULT 0;
 UPDATE conversations SET is_conversation = 1 WHERE runs > 0 OR messages > 0 OR active_at > 0 OR archived = 1
-  OR title IS NOT NULL OR metadata IS NOT NULL OR holes IS NOT NULL OR erased IS NOT NULL
+  OR title IS NOT NULL OR metadata IS NOT NULL OR erased IS NOT NULL
   OR EXISTS (SELECT 1 FROM uses WHERE conversation = conversations.id)
   OR EXISTS (SELECT 1 FROM choices WHERE conversation = conversations.id)
   OR EXISTS (SELECT 1 FROM selections WHERE conversation = conversations.id);

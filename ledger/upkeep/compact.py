@@ -50,8 +50,8 @@ async def compact(engine: Engine, conversation: str, *, replay_window: int, drop
     known = {} if dry_run else {open_runs.name: await _base(engine, conversation, caught)}
     projectors = [open_runs, *engine.projectors]
     return await compact_stream(
-        projectors, store, store.snapshots, conversation, pins=pins, known=known, drop_unkept=drop_unkept, dry_run=dry_run,
-        truncate=partial(floor.truncate, engine, conversation),
+        projectors, store, store.snapshots, conversation, pins=pins, known=known, bounds=caught.bounds,
+        drop_unkept=drop_unkept, dry_run=dry_run, truncate=partial(floor.truncate, engine, conversation),
     )  # fmt: skip
 
 

@@ -57,7 +57,10 @@ async def skip_hole(store: EventStore, tables: LedgerTables, conversation: str, 
 
     async def job(sql: Sql) -> list[Note]:
         key = await conversations.skip(sql, conversation, [after, floor], start, replay_from)
-        return [] if key is None else await apply(sql, key, conversation, effects)
+        if key is None or not effects:
+            return []
+        await conversations.mark(sql, key, 0)
+        return await apply(sql, key, conversation, effects)
 
     tell(conversation, await tables.transact(job))
 
