@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ledger.errors import NoConversation
+from ledger.errors import NoConversation, UnknownConversation
 from projector.foreign import is_foreign, is_of_vocabulary
 from stream import InvalidId
 from stream.limits import PROTOCOL_PREFIX, check_id
@@ -33,10 +33,12 @@ def check_conversation_id(conversation: str) -> str:
 
 
 async def require_conversation(store: EventStore, stream_id: str, position: Position, bounds: Bounds) -> None:
-    """Raises `NoConversation` for a stream of another kind.
+    """Raises `NoConversation` for a stream of another kind, `UnknownConversation` for none.
 
     One that the ledger has once taken something of a conversation from stays one, also when its log is empty.
     """
+    if not bounds.head:
+        raise UnknownConversation(stream_id)
     if is_reserved(stream_id):
         raise NoConversation(stream_id, f"its id begins with {PROTOCOL_PREFIX!r}")
     if not position.is_conversation and await is_foreign(store, stream_id, after=bounds.floor):
