@@ -78,10 +78,13 @@ async def compact(
     elif (seq := await first_unkept(store, stream_id, bounds.floor, floor, keeps)) is not None:
         floor, binds = seq - 1, UNKEPT
     if floor > bounds.floor and not dry_run:
+        allowed = floor
         if truncate is not None:
             floor, binds = await truncate(floor, binds)
         else:
             floor = (await store.truncate(stream_id, through=floor)).floor
+        if unkept:
+            unkept -= await count_unkept(store, stream_id, floor, allowed, keeps)  # those that stayed after all
         for projector in projectors:
             for last_seq in outdated(stored, projector.name, keep=_KEPT_SNAPSHOTS):
                 await snapshots.delete(stream_id, projector.name, last_seq)

@@ -178,6 +178,17 @@ async def test_what_is_bound_is_not_looked_through_again(store: Store) -> None:
     assert odd.read_events <= 1000
 
 
+async def test_what_stays_after_all_is_not_counted(store: Store) -> None:
+    await store.append("s", [new("another.type")] * 9)
+
+    async def held(floor: int, binds: str | None) -> tuple[int, str | None]:
+        assert (floor, binds) == (9, None)
+        return (await store.truncate("s", through=4)).floor, "hold:taken meanwhile"
+
+    done = await compact([open_runs], store, store.snapshots, "s", drop_unkept=True, truncate=held)
+    assert done == Compaction(0, 4, 9, "hold:taken meanwhile", 4)
+
+
 async def test_a_log_that_is_let_go_meanwhile_is_no_error(store: Store) -> None:
     head = (await store.append("s", turns(4))).last_seq
     bounds = await store.bounds("s")
