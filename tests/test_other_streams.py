@@ -266,3 +266,5 @@ def test_an_import_of_several_files_stores_nothing_if_one_has_such_an_id(shell: 
     assert b"begins with 'ds:'" in done.stderr
     done = COMMANDS.run("--data", str(shell.data), "import", str(tmp_path / "a.json"), "--into", "ds:y")
     assert (done.returncode, shell.data.exists()) == (2, False)
+    assert "begins with 'ds:'" in shell.play("ds:x", code=2)
+    assert not shell.data.exists()

@@ -30,8 +30,8 @@ S = TypeVar("S")
 async def compact(engine: Engine, conversation: str, *, replay_window: int, drop_unkept: bool, dry_run: bool) -> Compaction:
     """See `Ledger.compact`."""
     store = engine.store
-    if is_reserved(conversation):  # nothing of it is taken in
-        await require_conversation(store, conversation, Position(), await engine.store.bounds(conversation))
+    if is_reserved(check_id("conversation id", conversation)):  # nothing of it is taken in
+        await require_conversation(store, conversation, Position(), await store.bounds(conversation))
     caught = await engine.require(conversation)
     state = caught.state
 
