@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ledger.errors import UnknownMessage
+from ledger.kinds import check_conversation_id
 from ledger.tables.media import put_media
 from projector import events as ev
 from projector.context.retention import POLICY
 from projector.events import validate
 from projector.json_text import dump, encode, join_fields, raw
-from stream.limits import check_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 async def record(engine: Engine, conversation: str, events: Sequence[NewEvent], *, expected_seq: int | None) -> AppendResult:
     """See `Ledger.record`."""
+    check_conversation_id(conversation)
     validate(list(events))
     return await engine.store.append(conversation, events, expected_seq=expected_seq)
 
@@ -60,7 +61,7 @@ async def describe(
     fields = {name: dump(value) for name, value in (metadata or {}).items()}
     if labels is not None:
         fields["labels"] = dump(list(labels))
-    check_id("conversation id", conversation)
+    check_conversation_id(conversation)
     if title is not None or fields:
         is_new = (await engine.store.bounds(conversation)).head == 0
         body = ev.ConversationCreated if is_new else ev.ConversationUpdated
@@ -71,7 +72,7 @@ async def describe(
 
 async def add_media(engine: Engine, conversation: str, data: bytes, media_type: str) -> str:
     """See `Ledger.add_media`."""
-    media_id = await put_media(engine.tables, check_id("conversation id", conversation), data, media_type)
+    media_id = await put_media(engine.tables, check_conversation_id(conversation), data, media_type)
     await engine.note(conversation, ev.MediaAdded(media_id, media_type, len(data)))
     return media_id
 

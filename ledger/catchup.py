@@ -10,12 +10,14 @@ import structlog
 
 from ledger.erasure import finish_erasure, is_pending
 from ledger.errors import LedgerBehind
+from ledger.kinds import is_let_go_by_others
 from ledger.moment import look
 from projector import State, open_runs
 from projector.compaction import save_snapshot
 from projector.deltas import join_events
 from projector.effects import RunClosed
 from projector.folds import project
+from projector.foreign import is_of_vocabulary
 from projector.loading import Loaded, restore
 from stream import SnapshotUnreadable, Truncated
 
@@ -80,24 +82,29 @@ class CatchUp:
             if is_pending(position.erased):  # begun by a process that is gone
                 await finish_erasure(self._store, self._tables, conversation)
                 continue
+            if not events and known.state.last_seq > max(position.projected_seq, bounds.origin):  # let go by its program
+                await self._advance(conversation, position, known.state, [], None)
             while events:
                 state, effects = await _project_page(known.state, events, after=position.projected_seq)
                 if state.last_seq > position.projected_seq:
-                    moved = await self._advance(conversation, position, state, effects)
+                    moved = await self._advance(conversation, position, state, effects, _spoken_at(position, events))
                     if moved is None:
                         break  # another process was faster: look again
                     position = moved
                     if is_pending(position.erased):  # begun since we looked, and its barrier may be among these events
                         break
                 is_all = state.last_seq >= bounds.head
-                known = await self._keep(conversation, known._replace(state=state), is_end=is_all)
+                known = known._replace(state=state)
+                known = await self._keep(conversation, known, is_saved=position.is_conversation, is_end=is_all)
                 events = []  # let go before the next page is held
                 if not is_all:
                     events = await self._store.read(conversation, after=state.last_seq, limit=_PAGE_EVENTS)
             else:
                 return Caught(known.state, position.leaf, bounds, known.exact)
 
-    async def _advance(self, conversation: str, position: Position, state: State, effects: list[Effect]) -> Position | None:
+    async def _advance(
+        self, conversation: str, position: Position, state: State, effects: list[Effect], spoken_at: int | None
+    ) -> Position | None:
         replay_from = min((run.seq - 1 for run in state.open.values()), default=state.last_seq)
         moved = await self._tables.advance(
             conversation,
@@ -105,6 +112,7 @@ class CatchUp:
             projected_seq=state.last_seq,
             replay_from=max(replay_from, position.replay_from),
             effects=effects,
+            spoken_at=spoken_at,
         )
         for effect in effects if moved is not None else ():
             if isinstance(effect, RunClosed):
@@ -131,10 +139,10 @@ class CatchUp:
             _LOG.warning("ledger.snapshot_passed_over", conversation=conversation, why=why)
         return seen
 
-    async def _keep(self, conversation: str, known: Known, *, is_end: bool) -> Known:
-        """Remembers the state here, and now and then in a snapshot, never ahead of the ledger's position."""
+    async def _keep(self, conversation: str, known: Known, *, is_saved: bool, is_end: bool) -> Known:
+        """Remembers the state here, and now and then it `is_saved` in a snapshot, never ahead of the ledger's position."""
         every = _SNAPSHOT_EVERY_EVENTS if is_end else _SNAPSHOT_ON_THE_WAY_EVENTS
-        if known.exact and known.state.last_seq - known.snapshot_seq >= every:
+        if is_saved and known.exact and known.state.last_seq - known.snapshot_seq >= every:
             loaded = Loaded(known.state, known.state.last_seq)
             await save_snapshot(open_runs, self._store, self._store.snapshots, conversation, loaded)
             known = known._replace(snapshot_seq=known.state.last_seq)
@@ -171,6 +179,11 @@ def _project_all(state: State, events: Sequence[Event], *, after: int) -> tuple[
     return state, effects
 
 
+def _spoken_at(position: Position, events: Sequence[Event]) -> int | None:
+    """The time of the first event of the vocabulary, where none was taken in before."""
+    return None if position.is_conversation else next((event.at for event in events if is_of_vocabulary(event)), None)
+
+
 def _goes_on(known: Known, position: Position, bounds: Bounds) -> bool:
     """Whether what is remembered is still the state of this log, which may have been put back or deleted."""
     return (known.rewound, known.origin) == (position.rewound, bounds.origin) and known.state.last_seq <= position.projected_seq
@@ -189,7 +202,9 @@ async def find_base(moment: Moment, conversation: str, position: Position, bound
     # Runs that end behind this point began behind it too, so nothing before it matters to the ledger.
     start = max(position.replay_from, bounds.origin)
     if start < bounds.floor:
-        raise LedgerBehind(conversation, start, bounds.floor)
+        if not is_let_go_by_others(position, snapshot, await moment.events(bounds.floor, _PAGE_EVENTS)):
+            raise LedgerBehind(conversation, start, bounds.floor)
+        start = bounds.floor
     is_whole = start == bounds.origin
     return Known(State(last_seq=start), start, exact=is_whole, rewound=position.rewound, origin=bounds.origin), why
 

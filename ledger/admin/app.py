@@ -26,11 +26,11 @@ from ledger.admin.play import play_recording
 from ledger.admin.tree import tree
 from ledger.admin.verifying import reconcile, verify
 from ledger.errors import LedgerError
+from ledger.kinds import check_conversation_id
 from ledger.transfer.sources import AUTO, look_through
 from projector import InvalidJson
 from projector.formats import STREAMS, FormatError
 from stream import StreamError
-from stream.limits import check_id
 
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
@@ -76,7 +76,7 @@ def play(
     as_json: AsJson = False,
 ) -> None:
     """Play a recorded stream as a live run, and commit it."""
-    check_id("conversation id", conversation)
+    check_conversation_id(conversation)
     recording = look_through(file, format_name)
 
     async def job(ledger: Ledger) -> None:

@@ -13,6 +13,7 @@ from ledger.admin.options import All, AsJson, OneOrAll, ProblemsFound, check_one
 from ledger.admin.output import make_console, print_json, progress
 from ledger.admin.rendering import render
 from ledger.errors import UnknownMedia
+from ledger.kinds import is_reserved
 from ledger.transfer.jsonl import TAILFOLD, event_line, header_line, media_line
 from ledger.transfer.sinks import open_sink
 from ledger.transfer.sources import MESSAGES
@@ -71,7 +72,8 @@ def export(
             await require(ledger, conversation)
             names = [conversation]
         else:
-            names = [info.stream_id async for info in ledger.store.streams()]
+            there = [info.stream_id async for info in ledger.store.streams()]
+            names = [name for name in there if not is_reserved(name)]  # are no conversations, and no import takes them
         with open_sink(output) as write:
             done = [await _export_one(ledger, name, write, is_shown=output is not None) for name in names]
         if output is not None and as_json:

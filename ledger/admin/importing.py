@@ -13,12 +13,12 @@ import typer
 from ledger.admin.options import AsJson, ProblemsFound, with_ledger
 from ledger.admin.output import make_console, print_json, progress
 from ledger.errors import LedgerError
+from ledger.kinds import check_conversation_id
 from ledger.transfer.adoption import ImportedLog
 from ledger.transfer.file_import import ImportedHistory, ImportReport, check_format, import_source, open_source
 from ledger.transfer.files import FileError
 from ledger.transfer.jsonl import TAILFOLD
 from ledger.transfer.sources import AUTO, FORMATS, base_of
-from stream.limits import check_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ def import_(
     """
     check_format(format_name)
     if into is not None:
-        check_id("conversation id", into)
+        check_conversation_id(into)
         if any(path.is_dir() for path in files):
             raise ValueError("--into is for files of one conversation, not for a folder: leave it out")
     with ExitStack() as stack:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import replace
 
 from ledger.errors import LedgerDiverged, LedgerError, RunExists, RunLost, RunOpen, UnknownMessage
+from ledger.kinds import check_conversation_id
 from ledger.runs.outbox import Outbox
 from ledger.runs.run import Run
 from ledger.tables import messages, runs
@@ -85,7 +86,7 @@ class Runs:
 
     async def begin(self, conversation: str, options: RunOptions) -> Run:
         """See `Ledger.begin_run`."""
-        check_id("conversation id", conversation)
+        check_conversation_id(conversation)
         run_id = secrets.token_hex(8) if options.run_id is None else options.run_id
         check_id("run id", run_id, max_bytes=MAX_RUN_ID_BYTES)
         if options.format is not None and options.format not in STREAMS:

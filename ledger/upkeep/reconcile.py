@@ -13,6 +13,7 @@ import structlog
 from ledger.catchup import find_base
 from ledger.erasure import is_pending, is_under_way
 from ledger.errors import LedgerBehind, UnknownConversation
+from ledger.kinds import is_let_go_by_others, is_reserved
 from ledger.moment import look, stand
 from ledger.tables import conversations, runs
 from ledger.upkeep import repair as mending
@@ -48,6 +49,8 @@ async def reconcile(engine: Engine, conversation: str | None = None, *, repair: 
         position, bounds = await look(engine.store, engine.tables, name, stand)
         if not bounds.head and not position.projected_seq and conversation is not None:
             raise UnknownConversation(name)
+        if is_reserved(name) and not position.projected_seq:  # nothing of it is taken in
+            continue
         async for finding in _reconcile_one(engine, name, position, repair=repair):
             if finding.is_mended and not finding.is_note:
                 _LOG.warning("ledger.repaired", conversation=name, kind=finding.kind)
@@ -150,6 +153,9 @@ async def _go_on_behind_hole(
 async def _is_hole(engine: Engine, conversation: str, bounds: Bounds, position: Position) -> bool:
     snapshot = await engine.store.snapshots.load(conversation, open_runs.name)
     if snapshot is not None and max(bounds.floor, bounds.origin + 1) <= snapshot.last_seq <= position.projected_seq:
+        return False
+    left = await engine.store.read(conversation, after=bounds.floor)
+    if is_let_go_by_others(position, snapshot, left):
         return False
     return max(position.replay_from, bounds.origin) < bounds.floor
 

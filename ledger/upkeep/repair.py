@@ -80,6 +80,9 @@ async def skip_hole(store: EventStore, tables: LedgerTables, conversation: str, 
         if not (await conversations.position(sql, conversation)).is_at(seen):
             return None
         key = await conversations.skip(sql, conversation, hole, start, replay_from)
+        if not effects:
+            return []
+        await conversations.mark(sql, key, 0)
         return await apply(sql, key, conversation, effects)
 
     notes = await tables.transact(job)
