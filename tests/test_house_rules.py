@@ -155,6 +155,13 @@ def test_canary_a_way_round_is_found(text: str) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
+def test_connections_to_sqlite_are_made_in_one_place(package: str) -> None:
+    """Some Pythons take numbered parameters for names, and warn: there it is seen to."""
+    calls = [path for path in sources(package) if re.search(r"\bsqlite3\.(connect|Connection\()", path.read_text())]
+    assert [path.stem for path in calls] == (["driver", "backend"] if package == "stream" else [])
+
+
+@pytest.mark.parametrize("package", PACKAGES)
 def test_all_is_true(package: str) -> None:
     module = importlib.import_module(package)
     names = getattr(module, "__all__", [])
