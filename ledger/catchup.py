@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -57,9 +58,21 @@ class CatchUp:
         self._store = store
         self._tables = tables
         self._known: OrderedDict[str, Known] = OrderedDict()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def run(self, conversation: str) -> Caught:
-        """Brings the ledger to the head. Raises `LedgerBehind` where events it needs are gone."""
+        """Brings the ledger to the head. Raises `LedgerBehind` where events it needs are gone.
+
+        One at a time, of those in this process: all that try at once would do the same work, and all but one in vain.
+        """
+        async with self._turns.setdefault(conversation, asyncio.Lock()):
+            return await self._run_to_the_head(conversation)
+
+    def forget(self, conversation: str) -> None:
+        """Drops what is remembered here: something else than catch-up has moved the ledger."""
+        self._known.pop(conversation, None)
+
+    async def _run_to_the_head(self, conversation: str) -> Caught:
         behind: Position | None = None
         while True:
             try:
@@ -71,10 +84,6 @@ class CatchUp:
                 if behind is not None and position.is_at(behind):
                     raise
                 behind = position
-
-    def forget(self, conversation: str) -> None:
-        """Drops what is remembered here: something else than catch-up has moved the ledger."""
-        self._known.pop(conversation, None)
 
     async def _run(self, conversation: str) -> Caught:
         while True:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ledger.admin.options import All, AsJson, Conversation, OneOrAll, ProblemsFound, check_one_or_all, require, with_ledger
-from ledger.admin.output import make_console, make_table, print_json, progress
+from ledger.admin.output import make_table, print_json, print_line, print_view, progress
 from ledger.errors import LedgerError, NoConversation
 from projector import open_runs
 from projector.compaction import UNKEPT
@@ -46,7 +46,7 @@ def compact(
         if as_json:
             print_json({"conversation": conversation, "dry_run": dry_run} | done._asdict())
             return
-        make_console().print(_told(done, dry_run=dry_run), markup=False, soft_wrap=True)
+        print_line(_told(done, dry_run=dry_run))
 
     async def compact_all(ledger: Ledger) -> None:
         names = [info.stream_id async for info in ledger.store.streams()]
@@ -56,7 +56,7 @@ def compact(
                 record, told = await _try(compact_it(ledger, name), dry_run=dry_run)
                 records.append({"conversation": name} | record)
                 if not as_json:
-                    make_console().print(f"{name}: {told}", markup=False, soft_wrap=True)
+                    print_line(f"{name}: {told}")
                 advance(1)
         if as_json:
             print_json(records)
@@ -101,10 +101,9 @@ def snapshot(
             print_json(numbers | {"snapshots": listed})
         else:
             rows = [(info.projector, info.last_seq, "yes" if info.readable else "no") for info in found]
-            console = make_console()
-            console.print(make_table("Snapshots", ("projector", "after event", "readable"), rows))
+            print_view(make_table("Snapshots", ("projector", "after event", "readable"), rows))
             held = "no event" if bounds.floor == bounds.head else f"events {bounds.floor + 1} to {bounds.head}"
-            console.print(f"the log holds {held}")
+            print_line(f"the log holds {held}")
         if not all(info.readable for info in found):
             raise ProblemsFound
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -11,7 +10,7 @@ import msgspec
 import typer
 
 from ledger.admin.options import AsJson, ProblemsFound, with_ledger
-from ledger.admin.output import make_console, print_json, progress
+from ledger.admin.output import print_json, print_line, print_warning, progress
 from ledger.errors import LedgerError
 from ledger.kinds import check_conversation_id
 from ledger.transfer.adoption import ImportedLog
@@ -99,11 +98,10 @@ def _tell(done: Sequence[ImportedLog | ImportedHistory], refused: Sequence[str],
         conversations = list(map(_record, done))
         print_json({"conversations": conversations, "refused": list(refused)} if is_short else conversations)
         return
-    console = make_console()
     for line in _summary(done) if is_short else _lines(done):
-        console.print(line, markup=False, soft_wrap=True)
+        print_line(line)
     for why in refused:
-        sys.stderr.write(f"refused: {why.encode('ascii', 'backslashreplace').decode()}\n")
+        print_warning(f"refused: {why}")
 
 
 def _record(one: ImportedLog | ImportedHistory) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from stream.sqlite.driver import connect
 from stream.sqlite.scripts import COMPONENTS, split
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _check_schema(connection: sqlite3.Connection, known: Mapping[str, Sequence[s
     finally:
         if connection.in_transaction:  # an error of the disk has ended it
             connection.execute("COMMIT")
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as model:
+    with closing(connect(":memory:")) as model:
         model.execute(COMPONENTS)
         for component, version in present_versions.items():
             for script in known.get(component, ())[:version]:
