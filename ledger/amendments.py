@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ledger.errors import UnknownMessage
+from ledger.kinds import check_conversation_id
 from ledger.tables.media import put_media
 from projector import events as ev
 from projector.context.retention import POLICY
 from projector.events import validate
 from projector.json_text import dump, encode, join_fields, raw
-from stream.limits import check_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 async def record(engine: Engine, conversation: str, events: Sequence[NewEvent], *, expected_seq: int | None) -> AppendResult:
     """See `Ledger.record`."""
+    check_conversation_id(conversation)
     validate(list(events))
     while True:
         result = await engine.store.append(conversation, events, expected_seq=expected_seq)
@@ -63,7 +64,7 @@ async def describe(
     fields = {name: dump(value) for name, value in (metadata or {}).items()}
     if labels is not None:
         fields["labels"] = dump(list(labels))
-    check_id("conversation id", conversation)
+    check_conversation_id(conversation)
     stays = False
     while not stays and (title is not None or fields):
         is_new = (await engine.store.bounds(conversation)).head == 0
@@ -76,7 +77,7 @@ async def describe(
 async def add_media(engine: Engine, conversation: str, data: bytes, media_type: str) -> str:
     """See `Ledger.add_media`."""
     while True:
-        media_id = await put_media(engine.tables, check_id("conversation id", conversation), data, media_type)
+        media_id = await put_media(engine.tables, check_conversation_id(conversation), data, media_type)
         stays = await engine.note(conversation, ev.MediaAdded(media_id, media_type, len(data)))
         if stays and media_id in await engine.tables.media_of(conversation):  # or they were erased between the two
             return media_id

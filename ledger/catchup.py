@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 import structlog
 
 from ledger.erasure import finish_erasure, is_pending
 from ledger.errors import LedgerBehind
+from ledger.kinds import is_let_go_by_others
 from ledger.moment import look
 from projector import State, open_runs
-from projector.compaction import keep
+from projector.compaction import save_snapshot
 from projector.deltas import join_events
 from projector.effects import RunClosed
 from projector.folds import project
-from projector.loading import restore
+from projector.foreign import is_of_vocabulary
+from projector.loading import Loaded, restore
 from stream import SnapshotUnreadable, Truncated
 
 if TYPE_CHECKING:
@@ -54,19 +57,33 @@ class CatchUp:
     def __init__(self, store: EventStore, tables: LedgerTables) -> None:
         self._store = store
         self._tables = tables
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def run(self, conversation: str) -> Caught:
-        """Brings the ledger to the head. Raises `LedgerBehind` where events it needs are gone."""
+        """Brings the ledger to the head. Raises `LedgerBehind` where events it needs are gone.
+
+        One at a time, of those in this process: all that try at once would do the same work, and all but one in vain.
+        """
+        async with self._turns.setdefault(conversation, asyncio.Lock()):
+            return await self._run_to_the_head(conversation)
+
+    def forget(self, conversation: str) -> None:
+        """Drops what is remembered here: something else than catch-up has moved the ledger."""
+        self._known.pop(conversation, None)
+
+    async def _run_to_the_head(self, conversation: str) -> Caught:
+        behind: Position | None = None
         while True:
             try:
                 return await self._run(conversation)
             except Truncated:  # another process has compacted behind the state remembered here
                 self._known.pop(conversation, None)
-
-    def forget(self, conversation: str) -> None:
-        """Drops what is remembered here: something else than catch-up has moved the ledger."""
-        self._known.pop(conversation, None)
+            except LedgerBehind:  # or it has come further and compacted, between two looks at a log elsewhere
+                position = await self._tables.position(conversation)
+                if behind is not None and position.is_at(behind):
+                    raise
+                behind = position
 
     async def _run(self, conversation: str) -> Caught:
         while True:
@@ -74,24 +91,29 @@ class CatchUp:
             if is_pending(position.erased):  # begun by a process that is gone
                 await finish_erasure(self._store, self._tables, conversation)
                 continue
+            if not events and known.state.last_seq > max(position.projected_seq, bounds.origin):  # let go by its program
+                await self._advance(conversation, position, known.state, [], None)
             while events:
                 state, effects = await _project_page(known.state, events, after=position.projected_seq)
                 if state.last_seq > position.projected_seq:
-                    moved = await self._advance(conversation, position, state, effects)
+                    moved = await self._advance(conversation, position, state, effects, _spoken_at(position, events))
                     if moved is None:
                         break  # another process was faster: look again
                     position = moved
                     if is_pending(position.erased):  # begun since we looked, and its barrier may be among these events
                         break
                 is_all = state.last_seq >= bounds.head
-                known = await self._keep(conversation, known._replace(state=state), is_end=is_all)
+                known = known._replace(state=state)
+                known = await self._keep(conversation, known, is_saved=position.is_conversation, is_end=is_all)
                 events = []  # let go before the next page is held
                 if not is_all:
                     events = await self._store.read(conversation, after=state.last_seq, limit=_PAGE_EVENTS)
             else:
                 return Caught(known.state, position.leaf, bounds, known.exact)
 
-    async def _advance(self, conversation: str, position: Position, state: State, effects: list[Effect]) -> Position | None:
+    async def _advance(
+        self, conversation: str, position: Position, state: State, effects: list[Effect], spoken_at: int | None
+    ) -> Position | None:
         replay_from = min((run.seq - 1 for run in state.open.values()), default=state.last_seq)
         moved = await self._tables.advance(
             conversation,
@@ -99,6 +121,7 @@ class CatchUp:
             projected_seq=state.last_seq,
             replay_from=max(replay_from, position.replay_from),
             effects=effects,
+            spoken_at=spoken_at,
         )
         for effect in effects if moved is not None else ():
             if isinstance(effect, RunClosed):
@@ -112,12 +135,12 @@ class CatchUp:
         async def job(moment: Moment) -> tuple[_Seen, str | None]:
             position, bounds = await moment.position(), await moment.bounds()
             if is_pending(position.erased):
-                return _Seen(position, bounds, _Known(State(), 0, exact=False, rewound=0, origin=0), []), None
+                return _Seen(position, bounds, Known(State(), 0, exact=False, rewound=0, origin=0), []), None
             why = None
             if remembered is not None and _goes_on(remembered, position, bounds):
                 known = remembered
             else:
-                known, why = await _find_base(moment, conversation, position, bounds)
+                known, why = await find_base(moment, conversation, position, bounds)
             return _Seen(position, bounds, known, await moment.events(known.state.last_seq, _PAGE_EVENTS)), why
 
         seen, why = await look(self._store, self._tables, conversation, job)
@@ -125,11 +148,12 @@ class CatchUp:
             _LOG.warning("ledger.snapshot_passed_over", conversation=conversation, why=why)
         return seen
 
-    async def _keep(self, conversation: str, known: _Known, *, is_end: bool) -> _Known:
-        """Remembers the state here, and now and then in a snapshot, never ahead of the ledger's position."""
+    async def _keep(self, conversation: str, known: Known, *, is_saved: bool, is_end: bool) -> Known:
+        """Remembers the state here, and now and then it `is_saved` in a snapshot, never ahead of the ledger's position."""
         every = _SNAPSHOT_EVERY_EVENTS if is_end else _SNAPSHOT_ON_THE_WAY_EVENTS
-        if known.exact and known.state.last_seq - known.snapshot_seq >= every:
-            await keep(open_runs, self._store.snapshots, conversation, known.state, known.state.last_seq)
+        if is_saved and known.exact and known.state.last_seq - known.snapshot_seq >= every:
+            loaded = Loaded(known.state, known.state.last_seq)
+            await save_snapshot(open_runs, self._store, self._store.snapshots, conversation, loaded)
             known = known._replace(snapshot_seq=known.state.last_seq)
         self._known[conversation] = known
         self._known.move_to_end(conversation)
@@ -164,37 +188,44 @@ def _project_all(state: State, events: Sequence[Event], *, after: int) -> tuple[
     return state, effects
 
 
-def _goes_on(known: _Known, position: Position, bounds: Bounds) -> bool:
+def _spoken_at(position: Position, events: Sequence[Event]) -> int | None:
+    """The time of the first event of the vocabulary, where none was taken in before."""
+    return None if position.is_conversation else next((event.at for event in events if is_of_vocabulary(event)), None)
+
+
+def _goes_on(known: Known, position: Position, bounds: Bounds) -> bool:
     """Whether what is remembered is still the state of this log, which may have been put back or deleted."""
     return (known.rewound, known.origin) == (position.rewound, bounds.origin) and known.state.last_seq <= position.projected_seq
 
 
-async def _find_base(moment: Moment, conversation: str, position: Position, bounds: Bounds) -> tuple[_Known, str | None]:
+async def find_base(moment: Moment, conversation: str, position: Position, bounds: Bounds) -> tuple[Known, str | None]:
     """The newest snapshot, or where nothing of what is open began before; and why a snapshot was passed over."""
     why = None
     snapshot = await moment.snapshot(open_runs.name)
     if snapshot is not None and max(bounds.floor, bounds.origin + 1) <= snapshot.last_seq <= position.projected_seq:
         try:
             state, seq = restore(open_runs, snapshot), snapshot.last_seq
-            return _Known(state, seq, exact=True, rewound=position.rewound, origin=bounds.origin), None
+            return Known(state, seq, exact=True, rewound=position.rewound, origin=bounds.origin), None
         except SnapshotUnreadable as error:
             why = error.why
     # Runs that end behind this point began behind it too, so nothing before it matters to the ledger.
     start = max(position.replay_from, bounds.origin)
     if start < bounds.floor:
-        raise LedgerBehind(conversation, start, bounds.floor)
+        if not is_let_go_by_others(position, snapshot, await moment.events(bounds.floor, _PAGE_EVENTS)):
+            raise LedgerBehind(conversation, start, bounds.floor)
+        start = bounds.floor
     is_whole = start == bounds.origin
-    return _Known(State(last_seq=start), start, exact=is_whole, rewound=position.rewound, origin=bounds.origin), why
+    return Known(State(last_seq=start), start, exact=is_whole, rewound=position.rewound, origin=bounds.origin), why
 
 
 class _Seen(NamedTuple):
     position: Position
     bounds: Bounds
-    known: _Known
+    known: Known
     events: list[Event]
 
 
-class _Known(NamedTuple):
+class Known(NamedTuple):
     """A state of the open runs; `exact` if it is the fold of the whole log and may become a snapshot."""
 
     state: State

@@ -9,6 +9,7 @@ import structlog
 from ledger.catchup import CatchUp
 from ledger.erasure import is_pending
 from ledger.errors import LedgerBehind, LedgerDiverged, UnknownConversation
+from ledger.kinds import is_reserved
 from ledger.moment import look
 from projector.events import to_event, validate
 from stream import Bounds, CorruptEvent
@@ -64,7 +65,7 @@ class Engine:
         return await self.store.bounds(conversation)
 
     async def catch_up_all(self) -> None:
-        """Takes in what is new in every log."""
+        """Takes in what is new in every log that may be of a conversation."""
         heads: dict[str, int] = {}
         async for info in self.store.streams():
             heads[info.stream_id] = info.head
@@ -98,7 +99,8 @@ class Engine:
     async def _catch_up_some(self, heads: Mapping[str, int]) -> None:
         positions = await self.tables.positions(heads)
         for conversation, head in heads.items():
-            if head > positions.get(conversation, 0):
+            is_left_out = is_reserved(conversation) and conversation not in positions  # only what older programs wrote
+            if head > positions.get(conversation, 0) and not is_left_out:
                 try:
                     await self.catch_up(conversation)
                 except (CorruptEvent, LedgerBehind) as error:  # one bad conversation does not bar the others

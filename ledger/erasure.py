@@ -77,6 +77,13 @@ def is_pending(erased: str | None) -> bool:
     return erased is not None and not msgspec.json.decode(erased, type=Counts).is_done
 
 
+def is_under_way(erased: str | None) -> bool:
+    """Whether somebody is at it: it is claimed, or was begun a moment ago. An end farther away than a claim lasts is none."""
+    counts, now = _decode(erased), now_ms()
+    ends = (counts.claimed_until, counts.at + _CLAIM_MS)
+    return not counts.is_done and any(now <= end <= now + _CLAIM_MS for end in ends)
+
+
 async def begin_erasure(tables: LedgerTables, conversation: str, bounds: Bounds, seen: str | None) -> None:
     """Stores the intention; from here on it will happen. `bounds` are those of its log.
 

@@ -54,6 +54,17 @@ class UnknownConversation(LedgerError):
         self.conversation = conversation
 
 
+class NoConversation(LedgerError):
+    """The stream is not one of the ledger's: what lies in it is for its own program to let go."""
+
+    def __init__(self, stream_id: str, why: str) -> None:
+        super().__init__(
+            f"stream {stream_id!r} is no conversation, {why}: only the program that writes it knows what may go; "
+            "it calls `truncate` of its store"
+        )
+        self.stream_id, self.why = stream_id, why
+
+
 class UnknownMessage(LedgerError):
     """The conversation has no such message."""
 

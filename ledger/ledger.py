@@ -324,12 +324,16 @@ class Ledger:
         """
         return await project(self.engine, projector, conversation)
 
-    async def compact(self, conversation: str, *, replay_window: int = 0, dry_run: bool = False) -> Compaction:
+    async def compact(
+        self, conversation: str, *, replay_window: int = 0, drop_unkept: bool = False, dry_run: bool = False
+    ) -> Compaction:
         """Lets the log go as far as the ledger holds it, keeping open runs and the last `replay_window` events.
 
-        The transcript stays as it is. With `dry_run` nothing is changed; the answer says what binds the floor.
+        The transcript stays as it is. What only the log keeps stays in it: events of types that are not known here,
+        unless one of the ledger's projectors `keeps` them; with `drop_unkept` they go, and are counted. With `dry_run`
+        nothing is changed; the answer says what binds the floor. Raises `NoConversation` for a stream that is none.
         """
-        return await compact(self.engine, conversation, replay_window=replay_window, dry_run=dry_run)
+        return await compact(self.engine, conversation, replay_window=replay_window, drop_unkept=drop_unkept, dry_run=dry_run)
 
     def hold(self, conversation: str | None = None, *, through: int = 0) -> AbstractAsyncContextManager[str]:
         """While the block lasts, no compaction in any process goes beyond `through`, of one conversation or of all.

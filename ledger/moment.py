@@ -44,6 +44,11 @@ async def look(store: EventStore, tables: LedgerTables, conversation: str, job: 
     return await job(_Apart(store, tables, conversation))
 
 
+async def stand(moment: Moment) -> tuple[Position, Bounds]:
+    """A job for `look`. The ledger first: where both are not of one moment, the log has come further meanwhile, and not it."""
+    return await moment.position(), await moment.bounds()
+
+
 class _OneFile:
     def __init__(self, sql: Sql, conversation: str) -> None:
         self._sql = sql

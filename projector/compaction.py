@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import structlog
 
+from projector.foreign import count_unkept, first_unkept
 from projector.loading import Loaded, load, restore
 from stream import Snapshot, SnapshotUnreadable
 from stream.clock import now_ms
@@ -16,22 +17,28 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from projector.projector import Projector
-    from stream import EventStore, SnapshotInfo, SnapshotStore
+    from stream import Bounds, EventStore, SnapshotInfo, SnapshotStore
 
 S = TypeVar("S")
 Truncate = Callable[[int, str | None], Awaitable[tuple[int, str | None]]]
 """Raises the floor at most to what it is given, which the reason beside it binds; says where it is then, and what binds it."""
 _LOG = structlog.get_logger("tailfold.projector")
+UNKEPT: Final = "unkept"
 _KEPT_SNAPSHOTS: Final = 2
 
 
 class Compaction(NamedTuple):
-    """The floor before and after, and what binds it: a pin's reason or `snapshot:NAME`; None if nothing does, or several."""
+    """The floor before and after, and what binds it; None if nothing does, or several.
+
+    What binds is a pin's reason, `snapshot:NAME`, or `unkept`: the event behind the floor is of a type that nothing but
+    the log keeps. `unkept` counts the events of such types that went all the same.
+    """
 
     floor_before: int
     floor: int
     head: int
     binds: str | None
+    unkept: int = 0
 
 
 async def compact(
@@ -42,6 +49,8 @@ async def compact(
     *,
     pins: Mapping[str, int] | None = None,
     known: Mapping[str, Loaded[Any]] | None = None,
+    bounds: Bounds | None = None,
+    drop_unkept: bool = False,
     dry_run: bool = False,
     truncate: Truncate | None = None,
 ) -> Compaction:
@@ -49,36 +58,52 @@ async def compact(
 
     `pins` maps a reason to the highest seq that may go. A projector that has a snapshot of this stream binds too,
     named here or not. `known` are states of projectors, by name, that the caller has folded from the whole log, so that
-    they are not loaded. With `dry_run` nothing is written: the answer is what would be done. `truncate` is for a caller
-    whose pins move: it looks at them again in the transaction that raises the floor. Raises what `load` raises.
+    they are not loaded, and `bounds` those that it has just looked at. With `dry_run` nothing is written: the answer is
+    what would be done. `truncate` is for a caller whose pins move: it looks at them again in the transaction that raises
+    the floor.
+
+    Events of types that are neither of the vocabulary nor among what a projector `keeps` hold the floor below them, and so
+    does one that can't be read; with `drop_unkept` they go, and are counted. Raises what `load` raises.
     """
     for projector in () if dry_run else projectors:
         await save_snapshot(projector, store, snapshots, stream_id, (known or {}).get(projector.name))
-    bounds = await store.bounds(stream_id)
+    bounds = bounds or await store.bounds(stream_id)
     stored = await snapshots.list(stream_id)
     saved = {projector.name: bounds.head for projector in projectors} if dry_run else {}
     floor, binds = floor_after(bounds.head, bounds.floor, stored, pins or {}, saved)
+    keeps = {kind for projector in projectors for kind in projector.keeps}  # their snapshots were read back above
+    unkept = 0
+    if drop_unkept:
+        unkept = await count_unkept(store, stream_id, bounds.floor, floor, keeps)
+    elif (seq := await first_unkept(store, stream_id, bounds.floor, floor, keeps)) is not None:
+        floor, binds = seq - 1, UNKEPT
     if floor > bounds.floor and not dry_run:
+        allowed = floor
         if truncate is not None:
             floor, binds = await truncate(floor, binds)
         else:
             floor = (await store.truncate(stream_id, through=floor)).floor
+        if unkept:
+            unkept -= await count_unkept(store, stream_id, floor, allowed, keeps)  # those that stayed after all
         for projector in projectors:
             for last_seq in outdated(stored, projector.name, keep=_KEPT_SNAPSHOTS):
                 await snapshots.delete(stream_id, projector.name, last_seq)
-        _LOG.info("stream.compacted", stream_id=stream_id, floor=floor, head=bounds.head, binds=binds)
-    return Compaction(bounds.floor, floor, bounds.head, binds)
+        _LOG.info("stream.compacted", stream_id=stream_id, floor=floor, head=bounds.head, binds=binds, unkept=unkept)
+    return Compaction(bounds.floor, floor, bounds.head, binds, unkept)
 
 
 async def save_snapshot(
     projector: Projector[S], store: EventStore, snapshots: SnapshotStore, stream_id: str, known: Loaded[S] | None = None
 ) -> None:
-    """Keeps the state, loaded where it is not `known`; what is found again is proven to be readable."""
+    """Keeps the state, loaded where it is not `known`; what is found again is proven to be readable.
+
+    Raises what `load` raises, and `SnapshotUnreadable` for what can't be read back.
+    """
     state, last_seq = known or await load(projector, store, snapshots, stream_id)
     try:
         await keep(projector, snapshots, stream_id, state, last_seq)
-    except ValueError:
-        if last_seq > (await store.bounds(stream_id)).origin:  # or there is nothing of this life of the stream to keep
+    except (ValueError, SnapshotUnreadable):
+        if last_seq > (await store.bounds(stream_id)).origin:  # or what it is of was deleted, and it with that
             raise
 
 

@@ -19,6 +19,7 @@ MAX_APPEND_BYTES: Final = 64 * 1024 * 1024
 MAX_APPEND_EVENTS: Final = 10_000
 MAX_PAGE_BYTES: Final = 16 * 1024 * 1024  # a page of `read` ends behind the event that reaches this, whatever its limit
 MAX_INTEGER: Final = 2**63 - 1
+PROTOCOL_PREFIX: Final = "ds:"  # ids of streams that serve a protocol and are no conversations begin so
 
 
 def check_id(what: str, value: str, *, max_bytes: int = MAX_ID_BYTES) -> str:

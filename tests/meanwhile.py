@@ -5,19 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection
 
     from stream.sqlite import Database
 
 
 class Meanwhile:
-    """Runs `act` when a database is about to be asked for the nth time; `is_over` once it has run."""
+    """Runs `act` when one of these databases is about to be asked for the nth time; `is_over` once it has run."""
 
-    def __init__(self, database: Database, at: int, act: Callable[[], Awaitable[object]]) -> None:
+    def __init__(self, databases: Collection[Database], at: int, act: Callable[[], Awaitable[object]]) -> None:
         self.is_over = False
         self._left, self._act = at, act
-        for name in ("read", "look", "transact"):
-            setattr(database, name, self._watched(getattr(database, name)))
+        for database in databases:
+            for name in ("read", "look", "transact"):
+                setattr(database, name, self._watched(getattr(database, name)))
 
     def _watched(self, plain: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def watched(*words: Any) -> Any:

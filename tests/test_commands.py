@@ -207,7 +207,7 @@ def test_every_command_that_prints_data_prints_it_as_json_with_the_promised_keys
     assert event.keys() == {"seq", "type", "at", "data"}
     assert shell.read("verify", "c") == []
     compaction = shell.read("compact", "c", "--dry-run")
-    assert compaction.keys() == {"conversation", "dry_run", "floor_before", "floor", "head", "binds"}
+    assert compaction.keys() == {"conversation", "dry_run", "floor_before", "floor", "head", "binds", "unkept"}
     assert shell.read("compact", "c", "--dry-run") == compaction
 
 

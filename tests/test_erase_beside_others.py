@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from ledger import LedgerError, RunLost, UnknownMessage, erasure
+from ledger import LedgerError, RunLost, UnknownMessage, catchup, erasure
 from ledger.engine import Engine
 from stream import StoreBusy, StreamError
 from stream.sqlite import SqliteStore, vacuum
@@ -344,3 +344,30 @@ async def annotate_beside_an_erase(ledger: Ledger) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ledger.store, "append", append_when_it_was_asked_for)
         await ledger.annotate("beside", message_id, {"rating": 1})
+
+
+@pytest.mark.parametrize("moment", ["before it is saved", "before it is read back"])
+async def test_a_catch_up_whose_conversation_is_erased_while_it_saves_its_snapshot_looks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    monkeypatch.setattr(catchup, "_SNAPSHOT_EVERY_EVENTS", 1)
+    async with open_at(tmp_path) as ledger, open_at(tmp_path) as other:
+        snapshots = ledger.store.snapshots
+        save = snapshots.save
+
+        async def erase_meanwhile(snapshot: Any) -> bool:
+            monkeypatch.undo()
+            if moment == "before it is saved":
+                await other.erase("c")
+                return await save(snapshot)
+            await save(snapshot)
+            await other.erase("c")
+            return True
+
+        await ledger.record("c", [started("raw"), *said("raw", "raw.1", "old"), finished("raw")])
+        monkeypatch.setattr(snapshots, "save", erase_meanwhile)
+        await ledger.catch_up("c")
+        assert await texts(ledger) == []
+        await say(ledger, "new")
+        assert await texts(ledger) == ["new"]
+        assert await wrong(ledger) == []

@@ -68,7 +68,7 @@ def test_a_line_that_is_wrong_is_named_before_anything_is_stored(shell: Shell, t
     told = refuse_each(shell, [["import", str(file), "--format", "tailfold"] for file in files])
     for file, (_, _, why), line in zip(files, WRONG, told, strict=True):
         assert line.startswith(f"tailfold: {file}")
-        assert why.encode("ascii", "backslashreplace").decode() in line
+        assert why in line
     assert not shell.data.exists()
 
 

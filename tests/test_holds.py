@@ -93,7 +93,7 @@ async def test_a_hold_waits_for_a_floor_that_rises_in_another_file(tmp_path: Pat
 async def test_a_compaction_that_was_killed_holds_nobody_up(tmp_path: Path, place: str, clock: Clock) -> None:
     async with open_at(tmp_path, place) as ledger:
         await say(ledger, "one")
-        await ledger.tables.transact(lambda sql: holds.announce_floor(sql, "c", 5))
+        await ledger.tables.transact(lambda sql: holds.announce_floor(sql, "token", "c", 5))
         clock.ahead_ms = 6_000
         with anyio.fail_after(5):
             async with ledger.hold("c"):

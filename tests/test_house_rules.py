@@ -133,6 +133,34 @@ def test_canary_the_rules_of_sql_see_what_they_forbid(tmp_path: Path) -> None:
         assert not DIALECT.search(f"SELECT 1 FROM t {good}")
 
 
+OUTPUT: Final = re.compile(
+    r"""(?<![.\w])print\( | \bsys\.(?:__)?std(?:out|err)\b | \btyper\.(?:echo|secho|style|prompt)\b | \bConsole\(
+    | \brich\ import""",
+    re.VERBOSE,
+)
+
+
+def test_nothing_of_the_commands_goes_round_the_one_way_to_the_terminal() -> None:
+    """What others wrote is shown by it as signs; whoever printed by himself would show it as it is."""
+    others = [path for path in sources("ledger") if path.parent.name == "admin" and path.stem not in ("output", "__init__")]
+    assert len(others) > 10
+    assert not [(path.name, found[0]) for path in others if (found := OUTPUT.search(path.read_text(encoding="utf-8")))]
+
+
+@pytest.mark.parametrize("text", ["print(x)", "sys.stderr.write(x)", "typer.echo(x)", "Console()", "from rich import print"])
+def test_canary_a_way_round_is_found(text: str) -> None:
+    assert OUTPUT.search(text)
+    for fine in ("print_line(x)", "self._console.print(x)", "typer.confirm(x)", "from rich.tree import Tree"):
+        assert not OUTPUT.search(fine)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_connections_to_sqlite_are_made_in_one_place(package: str) -> None:
+    """Some Pythons take numbered parameters for names, and warn: there it is seen to."""
+    calls = [path for path in sources(package) if re.search(r"\bsqlite3\.(connect|Connection\()", path.read_text())]
+    assert [path.stem for path in calls] == (["driver", "backend"] if package == "stream" else [])
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_all_is_true(package: str) -> None:
     module = importlib.import_module(package)

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 
 from ledger import open_ledger
+from stream.sqlite.driver import connect
 
 pytestmark = pytest.mark.anyio
 
@@ -139,11 +140,11 @@ async def test_what_an_older_program_writes_after_the_migration_fails_by_name(tm
     lay_file(path)
     shutil.copy(path, tmp_path / "before.db")
     statements = WRITES[operation]
-    with closing(sqlite3.connect(tmp_path / "before.db", isolation_level=None)) as raw:
+    with closing(connect(str(tmp_path / "before.db"))) as raw:
         before = everything(tmp_path / "before.db")
         run(raw, statements)  # it is what the program did
         assert operation == "skip a hole" or everything(tmp_path / "before.db") != before
-    with closing(sqlite3.connect(path, isolation_level=None)) as open_before:
+    with closing(connect(str(path))) as open_before:
         open_before.execute(POSITION, ("talk",)).fetchall()  # prepared, and cached
         async with open_ledger(str(path)):
             pass
@@ -157,7 +158,7 @@ async def test_what_an_older_program_writes_after_the_migration_fails_by_name(tm
 async def test_what_an_older_program_asks_after_the_migration_fails_by_name(tmp_path: Path, question: str) -> None:
     path = tmp_path / "chat.db"
     lay_file(path)
-    with closing(sqlite3.connect(path, isolation_level=None)) as open_before:
+    with closing(connect(str(path))) as open_before:
         assert open_before.execute(*READS[question]).fetchall()
         async with open_ledger(str(path)):
             pass

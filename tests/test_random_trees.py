@@ -116,7 +116,7 @@ async def in_files(folder: Path) -> AsyncIterator[Ledgers]:
 
 async def grow(ledger: Ledger, conversation: str, steps: list[Step], chance: random.Random) -> tuple[Questions, dict[str, Any]]:
     """Takes the steps; gives questions about what came of them, and the answers."""
-    await ledger.record(conversation, [new("custom")])
+    await ledger.record(conversation, [new("raw", provider="p", event={})])
     talk = Talk(ledger, conversation)
     for step in steps:
         await step.take(talk)

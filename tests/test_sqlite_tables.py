@@ -165,7 +165,7 @@ async def test_a_row_that_is_gone_is_never_a_short_read(tmp_path: Path, lost: in
     assert (refused.value.stream_id, refused.value.seq) == ("s", max(first_lost, after + 1))
 
 
-@pytest.mark.parametrize("attack", ["data = ?1", "crc = crc + 1", "last = 14", "n = 3"])
+@pytest.mark.parametrize("attack", ["data = ?", "crc = crc + 1", "last = 14", "n = 3"])
 async def test_a_flipped_bit_is_named_with_its_place(tmp_path: Path, attack: str) -> None:
     path = tmp_path / "log.db"
     await fill(path)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import sqlite3
+from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from ledger import Ledger, open_ledger
+from ledger.upkeep.backup import known_scripts
 from ledger.upkeep.verify import verify
+from stream.sqlite import SqliteStore
+from stream.sqlite.integrity import check_file
 from tests.meanwhile import Meanwhile
-from tests.needles import PROJECTORS, everything, fill
+from tests.needles import PROJECTORS, everything, fill, open_at
 from tests.talk import finished, new, said, started
 
 if TYPE_CHECKING:
@@ -47,28 +52,38 @@ async def erase(ledger: Ledger) -> None:
     await ledger.erase("c")
 
 
+PLACES: Final = ("one file", "two files")
 OTHERS: Final[dict[str, Callable[[Ledger], Awaitable[None]]]] = {"writes": write, "compacts": compact, "erases": erase}
 each_time: Final = pytest.mark.parametrize(
-    ("other", "stride"),
-    [pytest.param(other, stride, marks=[pytest.mark.heavy] if stride == 1 else []) for other in OTHERS for stride in (7, 1)],
+    ("other", "place", "stride"),
+    [
+        pytest.param(other, place, stride, marks=[pytest.mark.heavy] if stride == 1 else [])
+        for other in OTHERS
+        for place in PLACES
+        for stride in (11, 1)
+    ],
 )
 
 
 @pytest.fixture
-async def template(anyio_backend: object, tmp_path: Path) -> Path:
+async def template(anyio_backend: object, tmp_path: Path, place: str) -> Path:
     del anyio_backend
-    async with open_ledger(str(tmp_path / "template.db"), durability="normal") as ledger:
+    folder = tmp_path / "template"
+    folder.mkdir()
+    async with open_at(folder, place) as ledger:
         await fill(ledger, "c", deltas=1)
-    return tmp_path / "template.db"
+    return folder
 
 
-async def each_moment(template: Path, stride: int, other: str) -> AsyncIterator[tuple[Ledger, Ledger, Meanwhile]]:
+async def each_moment(template: Path, place: str, stride: int, other: str) -> AsyncIterator[tuple[Ledger, Ledger, Meanwhile]]:
     """A ledger of its own for every look of what is done with it, before which another one does something."""
     for at in itertools.count(0, stride):
-        path = str(template.with_name(f"{at}.db"))
-        shutil.copy(template, path)
-        async with open_ledger(path, durability="normal") as beside, open_ledger(path, durability="normal") as ledger:
-            meanwhile = Meanwhile(ledger.tables.database, at, partial(OTHERS[other], beside))
+        folder = template.with_name(str(at))
+        shutil.copytree(template, folder)
+        async with open_at(folder, place) as beside, open_at(folder, place) as ledger:
+            assert isinstance(ledger.store, SqliteStore)
+            databases = {ledger.tables.database, ledger.store.database}
+            meanwhile = Meanwhile(databases, at, partial(OTHERS[other], beside))
             yield ledger, beside, meanwhile
             if not meanwhile.is_over:
                 print(f"{other}: {at} looks at most")
@@ -77,19 +92,19 @@ async def each_moment(template: Path, stride: int, other: str) -> AsyncIterator[
 
 
 @each_time
-async def test_beside_others_nothing_is_found_that_is_not_there(template: Path, other: str, stride: int) -> None:
-    async for ledger, _, _ in each_moment(template, stride, other):
+async def test_beside_others_nothing_is_found_that_is_not_there(template: Path, other: str, place: str, stride: int) -> None:
+    async for ledger, _, _ in each_moment(template, place, stride, other):
         found = [finding async for finding in verify(ledger) if not finding.is_note]
         found += [finding async for finding in ledger.reconcile() if not finding.is_note]
         assert found == []
 
 
 @each_time
-async def test_what_is_mended_beside_others_is_what_the_log_says(template: Path, other: str, stride: int) -> None:
-    async with open_ledger(str(template)) as ledger:
+async def test_what_is_mended_beside_others_is_what_the_log_says(template: Path, other: str, place: str, stride: int) -> None:
+    async with open_at(template, place) as ledger:
         await ledger.tables.database.write(lambda sql: sql("UPDATE messages SET body = CAST('{}' AS BLOB) WHERE run = 'turn1'"))
         await ledger.tables.database.write(lambda sql: sql("DELETE FROM runs WHERE id IN ('r', 'turn0')"))
-    async for ledger, beside, meanwhile in each_moment(template, stride, other):
+    async for ledger, beside, meanwhile in each_moment(template, place, stride, other):
         mended = [finding async for finding in ledger.reconcile(repair=True) if not finding.is_note]
         if not meanwhile.is_over:  # nobody came
             assert mended
@@ -107,3 +122,32 @@ async def test_what_is_mended_beside_others_is_what_the_log_says(template: Path,
                     *expected[:2],
                     *expected[3:],
                 ]  # a tree that was rebuilt has its marks elsewhere
+
+
+class Meeting(sqlite3.Connection):
+    """Another program brings a table to its next form between any two statements of this one."""
+
+    path = ""
+
+    def execute(self, text: str, *words: Any) -> sqlite3.Cursor:
+        cursor = super().execute(text, *words)
+        if "components" in text:
+            with closing(sqlite3.connect(self.path, isolation_level=None)) as other:
+                [(version,)] = other.execute("SELECT version FROM components WHERE name = 'later'").fetchall()
+                other.execute("BEGIN")
+                other.execute(f"CREATE TABLE later_{version + 1} (id INTEGER)")
+                other.execute("UPDATE components SET version = version + 1 WHERE name = 'later'")
+                other.execute("COMMIT")
+        return cursor
+
+
+async def test_a_migration_of_another_program_is_no_change_of_the_schema(tmp_path: Path) -> None:
+    Meeting.path = str(tmp_path / "a.db")
+    async with open_ledger(Meeting.path):
+        pass
+    with closing(sqlite3.connect(Meeting.path, isolation_level=None)) as other:
+        other.execute("INSERT INTO components (name, version) VALUES ('later', 0)")
+    known = known_scripts() | {"later": tuple(f"CREATE TABLE later_{version} (id INTEGER);" for version in range(1, 9))}
+    with closing(sqlite3.connect(Meeting.path, isolation_level=None, factory=Meeting)) as connection:
+        assert list(check_file(connection, known)) == []
+        assert connection.execute("SELECT version FROM components WHERE name = 'later'").fetchone()[0] > 1

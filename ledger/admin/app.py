@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,16 +20,16 @@ from ledger.admin.importing import import_
 from ledger.admin.listing import conversations, events, runs, show
 from ledger.admin.maintenance import backup, restore, stats, vacuum
 from ledger.admin.options import AsJson, ProblemsFound, Settings, with_ledger
-from ledger.admin.output import make_console
+from ledger.admin.output import guard_standard_error, make_console, print_line, print_warning
 from ledger.admin.play import play_recording
 from ledger.admin.tree import tree
 from ledger.admin.verifying import reconcile, verify
 from ledger.errors import LedgerError
+from ledger.kinds import check_conversation_id
 from ledger.transfer.sources import AUTO, look_through
 from projector import InvalidJson
 from projector.formats import STREAMS, FormatError
 from stream import StreamError
-from stream.limits import check_id
 
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
@@ -76,13 +75,13 @@ def play(
     as_json: AsJson = False,
 ) -> None:
     """Play a recorded stream as a live run, and commit it."""
-    check_id("conversation id", conversation)
+    check_conversation_id(conversation)
     recording = look_through(file, format_name)
 
     async def job(ledger: Ledger) -> None:
         run = await play_recording(ledger, recording, conversation, rate=rate, as_json=as_json)
         if not as_json:
-            make_console().print(f"run {run.run_id}: {run.outcome}, {run.messages} messages, events {run.seq} to {run.end_seq}")
+            print_line(f"run {run.run_id}: {run.outcome}, {run.messages} messages, events {run.seq} to {run.end_seq}")
         if run.outcome != "completed":
             raise ProblemsFound
 
@@ -101,7 +100,8 @@ app.add_typer(limits_app, name="limits")
 def run_app() -> int:
     """Runs the command line; returns the exit code: 0 done, 1 found something wrong, 2 could not be done."""
     structlog.configure(
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        processors=[structlog.processors.add_log_level, structlog.dev.ConsoleRenderer(colors=False)],
+        logger_factory=structlog.PrintLoggerFactory(guard_standard_error()),
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
     )
     try:
@@ -111,7 +111,7 @@ def run_app() -> int:
     except BrokenPipeError:
         return 0
     except (StreamError, LedgerError, FormatError, InvalidJson, ValueError, OSError) as error:
-        sys.stderr.write(f"tailfold: {str(error).encode('ascii', 'backslashreplace').decode()}\n")
+        print_warning(f"tailfold: {error}")
         return 2
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else 2

@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ledger.admin.options import All, AsJson, Conversation, OneOrAll, ProblemsFound, check_one_or_all, require, with_ledger
-from ledger.admin.output import make_console, make_table, print_json, progress
-from ledger.errors import LedgerError
+from ledger.admin.output import make_table, print_json, print_line, print_view, progress
+from ledger.errors import LedgerError, NoConversation
 from projector import open_runs
+from projector.compaction import UNKEPT
 from stream import StreamError
 from stream.limits import MAX_INTEGER, check_id
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from ledger.ledger import Ledger
     from projector import Compaction
 
-_NUMBERS: Final = ("floor_before", "floor", "head", "binds")
+_NUMBERS: Final = ("floor_before", "floor", "head", "binds", "unkept")
+_DropUnkept = Annotated[bool, typer.Option("--drop-unkept", help="Let go, too, what nothing but the log keeps, and count it.")]
 
 
 def compact(
@@ -26,36 +30,33 @@ def compact(
     is_all: All = False,  # noqa: FBT002 - a flag
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,  # noqa: FBT002 - a flag
     replay_window: Annotated[int, typer.Option(help="Keep the last N events for clients.", min=0)] = 0,
+    drop_unkept: _DropUnkept = False,  # noqa: FBT002 - a flag
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Let the log go as far as the ledger holds it; the transcript stays."""
+    """Let the log go as far as the ledger holds it; the transcript stays, and so do events of types that nobody else knows."""
     check_one_or_all(conversation, is_all=is_all)
+
+    async def compact_it(ledger: Ledger, name: str) -> Compaction:
+        return await ledger.compact(name, replay_window=replay_window, drop_unkept=drop_unkept, dry_run=dry_run)
 
     async def compact_one(ledger: Ledger) -> None:
         assert conversation is not None
-        done = await ledger.compact(conversation, replay_window=replay_window, dry_run=dry_run)
+        done = await compact_it(ledger, conversation)
         if as_json:
             print_json({"conversation": conversation, "dry_run": dry_run} | done._asdict())
             return
-        make_console().print(_told(done, dry_run=dry_run), markup=False, soft_wrap=True)
+        print_line(_told(done, dry_run=dry_run))
 
     async def compact_all(ledger: Ledger) -> None:
         names = [info.stream_id async for info in ledger.store.streams()]
         records: list[dict[str, Any]] = []
         with progress("compacting", len(names), is_shown=as_json) as advance:
             for name in names:
-                record: dict[str, Any] = {"conversation": name, "dry_run": dry_run} | dict.fromkeys((*_NUMBERS, "error"))
-                told = ""
-                try:
-                    done = await ledger.compact(name, replay_window=replay_window, dry_run=dry_run)
-                    record |= done._asdict()
-                    told = _told(done, dry_run=dry_run)
-                except (StreamError, LedgerError) as error:  # one bad conversation does not bar the others
-                    record["error"] = told = str(error)
-                records.append(record)
+                record, told = await _try(compact_it(ledger, name), dry_run=dry_run)
+                records.append({"conversation": name} | record)
                 if not as_json:
-                    make_console().print(f"{name}: {told}", markup=False, soft_wrap=True)
+                    print_line(f"{name}: {told}")
                 advance(1)
         if as_json:
             print_json(records)
@@ -100,19 +101,35 @@ def snapshot(
             print_json(numbers | {"snapshots": listed})
         else:
             rows = [(info.projector, info.last_seq, "yes" if info.readable else "no") for info in found]
-            console = make_console()
-            console.print(make_table("Snapshots", ("projector", "after event", "readable"), rows))
+            print_view(make_table("Snapshots", ("projector", "after event", "readable"), rows))
             held = "no event" if bounds.floor == bounds.head else f"events {bounds.floor + 1} to {bounds.head}"
-            console.print(f"the log holds {held}")
+            print_line(f"the log holds {held}")
         if not all(info.readable for info in found):
             raise ProblemsFound
 
     with_ledger(context, job)
 
 
+async def _try(compacting: Awaitable[Compaction], *, dry_run: bool) -> tuple[dict[str, Any], str]:
+    """What came of one among all, as JSON and in words; one that can't be compacted does not bar the others."""
+    record = {"dry_run": dry_run} | dict.fromkeys((*_NUMBERS, "passed_over", "error"))
+    try:
+        done = await compacting
+    except NoConversation as error:
+        return record | {"passed_over": error.why}, f"passed over: it is no conversation, {error.why}"
+    except (StreamError, LedgerError) as error:
+        return record | {"error": str(error)}, str(error)
+    return record | done._asdict(), _told(done, dry_run=dry_run)
+
+
 def _told(done: Compaction, *, dry_run: bool) -> str:
     verb = "would go" if dry_run else "went"
     why = f", bound by {done.binds}" if done.binds else ""
+    if done.binds == UNKEPT:
+        why += f": nothing else keeps event {done.floor + 1} (`tailfold events` shows it, --drop-unkept lets it go)"
+    went = f"{done.floor - done.floor_before} events {verb}"
+    if done.unkept:
+        went += f", {done.unkept} of which nothing else keeps"
     if done.floor < done.head:
-        return f"{done.floor - done.floor_before} events {verb}: the log keeps {done.floor + 1} to {done.head}{why}"
-    return f"{done.floor - done.floor_before} events {verb}: the log keeps none, its numbers go on at {done.head + 1}"
+        return f"{went}: the log keeps {done.floor + 1} to {done.head}{why}"
+    return f"{went}: the log keeps none, its numbers go on at {done.head + 1}"

@@ -10,7 +10,7 @@ import typer
 
 from ledger.admin.listing import Select, read_selections
 from ledger.admin.options import AsJson, Conversation, with_ledger
-from ledger.admin.output import make_console, make_table, print_json
+from ledger.admin.output import make_table, print_json, print_line, print_view
 from ledger.admin.rendering import report_of, tell_changes
 from ledger.history.discovery import discover, load_chain
 from ledger.history.settings import read_configuration
@@ -132,7 +132,6 @@ def _record(made: Context, reason: str | None) -> dict[str, Any]:
 
 
 def _print(made: Context, reason: str | None, *, is_explained: bool) -> None:
-    console = make_console()
     view = made.view
     title = (
         f"{made.conversation}: {len(made.messages):,} of {len(view.source.path):,} messages, "
@@ -141,11 +140,11 @@ def _print(made: Context, reason: str | None, *, is_explained: bool) -> None:
     rows = [
         (number, message.role, estimate(content_of(message)), _line(message)) for number, message in enumerate(made.messages)
     ]
-    console.print(make_table(title, ("#", "role", "tokens", "text"), rows))
+    print_view(make_table(title, ("#", "role", "tokens", "text"), rows))
     if reason is not None:
-        console.print(f"it is too long: {reason}", markup=False)
+        print_line(f"it is too long: {reason}")
     for failure in view.failures:
-        console.print(f"{failure.plugin} was passed over: {failure.why}", markup=False, soft_wrap=True)
+        print_line(f"{failure.plugin} was passed over: {failure.why}")
     if is_explained:
         changes = [
             (change.stage, change.message_id if change.block is None else f"{change.message_id} [{change.block}]",
@@ -153,9 +152,9 @@ def _print(made: Context, reason: str | None, *, is_explained: bool) -> None:
             for change in view.changes
         ]  # fmt: skip
         if changes:
-            console.print(make_table("What differs from the path", ("stage", "message", "what", "saved", "why"), changes))
+            print_view(make_table("What differs from the path", ("stage", "message", "what", "saved", "why"), changes))
         else:
-            console.print("it is the path as it is", markup=False)
+            print_line("it is the path as it is")
 
 
 def _line(message: Message) -> str:

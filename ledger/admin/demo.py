@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from ledger.admin.output import describe_message, make_table, print_json, printable
+from ledger.admin.output import describe_message, make_table, print_json
 from ledger.errors import RunOpen
 from ledger.opening import open_ledger
+from ledger.signs import printable
 from projector.events import BlockDelta
 from projector.json_text import decode
 from stream import follow

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from ledger.admin.options import AsJson, Conversation, Home, ProblemsFound, RunId, home_of, require, with_ledger
-from ledger.admin.output import conversation_record, make_console, print_json, progress
+from ledger.admin.output import conversation_record, print_json, print_line, progress
 from ledger.errors import UnknownConversation, UnknownRun
 from stream.limits import check_id
 
@@ -33,7 +33,7 @@ def select(
         if as_json:
             print_json({"conversation": conversation, "message_id": message, "leaf": leaf})
             return
-        make_console().print(f"{conversation}: the active path goes through {message} and ends at {leaf}", markup=False)
+        print_line(f"{conversation}: the active path goes through {message} and ends at {leaf}")
 
     with_ledger(context, job)
 
@@ -63,7 +63,7 @@ def describe(
             return
         state = "archived" if info.archived else "not archived"
         told = f"title {info.title!r}, labels {', '.join(info.labels) or 'none'}, {state}"
-        make_console().print(f"{conversation}: {told}", markup=False, soft_wrap=True)
+        print_line(f"{conversation}: {told}")
 
     with_ledger(context, job)
 
@@ -88,7 +88,7 @@ def cancel(
             print_json({"conversation": home, "run_id": run, "is_asked": found.outcome is None, "outcome": found.outcome})
             return
         how = "is asked to stop" if found.outcome is None else f"had ended as {found.outcome} before"
-        make_console().print(f"run {run}: {how}", markup=False)
+        print_line(f"run {run}: {how}")
 
     with_ledger(context, job)
 
@@ -110,7 +110,7 @@ def recover(
             print_json(msgspec.to_builtins(found))
             return
         how = f"recovered by {found.recovered}" if found.recovered else f"had ended as {found.outcome} before"
-        make_console().print(f"run {found.run_id}: {found.status}, {how}, {found.messages} messages committed", markup=False)
+        print_line(f"run {found.run_id}: {found.status}, {how}, {found.messages} messages committed")
 
     with_ledger(context, job)
 
@@ -137,10 +137,10 @@ def erase(
             print_json(msgspec.to_builtins(done))
         else:
             told = f"{done.messages} messages in {done.runs} runs and {done.events} events are gone"
-            make_console().print(f"{conversation}: {told}", markup=False, soft_wrap=True)
+            print_line(f"{conversation}: {told}")
         if not done.is_proven:
             if not as_json:
-                make_console().print(f"but not from the file yet: {done.why}", style="bold red", markup=False, soft_wrap=True)
+                print_line(f"but not from the file yet: {done.why}", "bold red")
             raise ProblemsFound
 
     with_ledger(context, job)

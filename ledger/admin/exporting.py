@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -10,9 +9,10 @@ import msgspec
 import typer
 
 from ledger.admin.options import All, AsJson, OneOrAll, ProblemsFound, check_one_or_all, require, with_ledger
-from ledger.admin.output import make_console, print_json, progress
+from ledger.admin.output import print_json, print_line, print_warning, progress
 from ledger.admin.rendering import render
 from ledger.errors import UnknownMedia
+from ledger.kinds import is_reserved
 from ledger.transfer.jsonl import TAILFOLD, event_line, header_line, media_line
 from ledger.transfer.sinks import open_sink
 from ledger.transfer.sources import MESSAGES
@@ -71,17 +71,18 @@ def export(
             await require(ledger, conversation)
             names = [conversation]
         else:
-            names = [info.stream_id async for info in ledger.store.streams()]
+            there = [info.stream_id async for info in ledger.store.streams()]
+            names = [name for name in there if not is_reserved(name)]  # are no conversations, and no import takes them
         with open_sink(output) as write:
             done = [await _export_one(ledger, name, write, is_shown=output is not None) for name in names]
         if output is not None and as_json:
             print_json({"output": str(output), "conversations": [msgspec.to_builtins(exported) for exported in done]})
         elif output is not None:
             events = sum(exported.events for exported in done)
-            make_console().print(f"{output}: {events:,} events of {len(done):,} conversations", markup=False, soft_wrap=True)
+            print_line(f"{output}: {events:,} events of {len(done):,} conversations")
         faults = [fault for exported in done for fault in _faults(exported)]
         for fault in faults if output is None or not as_json else ():
-            print(fault, file=sys.stderr if output is None else sys.stdout)
+            print_warning(fault) if output is None else print_line(fault)
         if faults:
             raise ProblemsFound
 

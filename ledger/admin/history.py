@@ -10,7 +10,7 @@ import typer
 from msgspec.structs import replace
 
 from ledger.admin.options import AsJson  # noqa: TC001 - typer reads the annotations when the program runs
-from ledger.admin.output import make_console, make_table, print_json
+from ledger.admin.output import make_table, print_json, print_line, print_view
 from ledger.history.discovery import discover
 from ledger.history.settings import (
     CONFIG_FILE,
@@ -54,15 +54,13 @@ def list_plugins(config: Config = _CONFIG, plugins: Plugins = None, *, as_json: 
         print_json(_shown(configuration) | {"plugins": listed})
         return
     rows = [(positions.get(plugin.name, ""), plugin.name, plugin.origin) for plugin in ordered]
-    console = make_console()
-    console.print(make_table("History plugins", ("position", "plugin", "from"), rows))
+    print_view(make_table("History plugins", ("position", "plugin", "from"), rows))
     if configuration.warned:
-        console.print(f"{config}: its chain does not begin with {DEFAULT}, which is put first", markup=False, soft_wrap=True)
+        print_line(f"{config}: its chain does not begin with {DEFAULT}, which is put first")
     timeout = configuration.session_idle_timeout_minutes
-    console.print(
+    print_line(
         f"at most {configuration.agent_max_ctx} messages; at most {configuration.max_users} sessions, "
-        + (f"an idle one is let go after {timeout} minutes" if timeout else "idle ones stay"),
-        soft_wrap=True,
+        + (f"an idle one is let go after {timeout} minutes" if timeout else "idle ones stay")
     )
 
 
@@ -149,7 +147,7 @@ def _change(
     if as_json:
         print_json(_shown(changed))
     else:
-        make_console().print(f"{config}: {tell(changed)}", markup=False, soft_wrap=True)
+        print_line(f"{config}: {tell(changed)}")
 
 
 def _discover(config: Path, plugins: Path | None) -> dict[str, Found]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -11,14 +10,14 @@ import msgspec
 import typer
 
 from ledger.admin.options import AsJson, ProblemsFound, with_ledger
-from ledger.admin.output import make_console, print_json, progress
+from ledger.admin.output import print_json, print_line, print_warning, progress
 from ledger.errors import LedgerError
+from ledger.kinds import check_conversation_id
 from ledger.transfer.adoption import ImportedLog
 from ledger.transfer.file_import import ImportedHistory, ImportReport, check_format, import_source, open_source
 from ledger.transfer.files import FileError
 from ledger.transfer.jsonl import TAILFOLD
 from ledger.transfer.sources import AUTO, FORMATS, base_of
-from stream.limits import check_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,7 +48,7 @@ def import_(
     """
     check_format(format_name)
     if into is not None:
-        check_id("conversation id", into)
+        check_conversation_id(into)
         if any(path.is_dir() for path in files):
             raise ValueError("--into is for files of one conversation, not for a folder: leave it out")
     with ExitStack() as stack:
@@ -99,11 +98,10 @@ def _tell(done: Sequence[ImportedLog | ImportedHistory], refused: Sequence[str],
         conversations = list(map(_record, done))
         print_json({"conversations": conversations, "refused": list(refused)} if is_short else conversations)
         return
-    console = make_console()
     for line in _summary(done) if is_short else _lines(done):
-        console.print(line, markup=False, soft_wrap=True)
+        print_line(line)
     for why in refused:
-        sys.stderr.write(f"refused: {why.encode('ascii', 'backslashreplace').decode()}\n")
+        print_warning(f"refused: {why}")
 
 
 def _record(one: ImportedLog | ImportedHistory) -> dict[str, Any]:

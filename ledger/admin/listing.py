@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import sys
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -15,10 +14,12 @@ from ledger.admin.output import (
     conversation_record,
     describe_message,
     event_record,
-    make_console,
     make_table,
     moment,
     print_json,
+    print_line,
+    print_view,
+    print_warning,
 )
 from ledger.errors import LedgerBehind, LedgerDiverged
 from ledger.records import ConversationInfo
@@ -78,11 +79,10 @@ def conversations(
             (info.conversation, info.title, moment(info.active_at), info.runs, info.messages, ", ".join(_marks(info)))
             for info in shown
         ]
-        console = make_console()
         columns = ("conversation", "title", "last active (UTC)", "runs", "messages", "labels")
-        console.print(make_table("Conversations", columns, rows))
+        print_view(make_table("Conversations", columns, rows))
         if cursor is not None:
-            console.print(f"the next page: --after {cursor}", markup=False, soft_wrap=True)
+            print_line(f"the next page: --after {cursor}")
 
     with_ledger(context, job)
 
@@ -106,7 +106,7 @@ def runs(
             for run in found
         ]
         columns = ("conversation", "run", "status", "outcome", "messages", "from", "to", "reason")
-        make_console().print(make_table("Runs", columns, rows))
+        print_view(make_table("Runs", columns, rows))
 
     with_ledger(context, job)
 
@@ -132,7 +132,7 @@ def show(
             of_log = await ledger.open_runs(conversation), await ledger.anomalies(conversation)
         except (LedgerBehind, LedgerDiverged, CorruptEvent) as error:  # what is committed can be read all the same
             _print_transcript(conversation, messages, None, as_json=as_json)
-            sys.stderr.write(f"tailfold: {error}\n")
+            print_warning(f"tailfold: {error}")
             raise ProblemsFound from error
         _print_transcript(conversation, messages, of_log, as_json=as_json)
 
@@ -160,7 +160,7 @@ def events(
             else:
                 record = event_record(event)
                 shown = record.get("data") or record["data_base64"]
-                make_console().print(f"{event.seq:>8}  {event.type:<20} {shown}", markup=False, soft_wrap=True)
+                print_line(f"{event.seq:>8}  {event.type:<20} {shown}")
             if not follow and event.seq >= head:
                 return
 
@@ -186,15 +186,14 @@ def _print_transcript(
             }
         )
         return
-    console = make_console()
     for message in messages:
-        console.print(describe_message(message), soft_wrap=True)
+        print_view(describe_message(message))
     for run in open_runs:
-        console.print(f"open run {run.run_id}, since event {run.seq}: not committed", style="bold red", markup=False)
+        print_line(f"open run {run.run_id}, since event {run.seq}: not committed", "bold red")
         for message in run.messages:
-            console.print(describe_message(message, note="  (not committed)"), soft_wrap=True)
+            print_view(describe_message(message, note="  (not committed)"))
     for anomaly in anomalies:
-        console.print(f"event {anomaly.seq} could not be applied: {anomaly.why}", style="yellow", markup=False)
+        print_line(f"event {anomaly.seq} could not be applied: {anomaly.why}", "yellow")
 
 
 async def read_selections(ledger: Ledger, conversation: str, words: Sequence[str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from ledger.admin.options import AsJson, with_ledger
-from ledger.admin.output import make_console, make_table, print_json, progress
+from ledger.admin.output import make_table, print_json, print_line, print_view, progress
 from ledger.errors import UnknownConversation
 from ledger.upkeep.backup import file_of
 from ledger.upkeep.backup import restore as restore_ledger
@@ -48,7 +48,7 @@ def stats(
             print_json(record)
             return
         rows = [(name.replace("_", " "), _shown(name, value)) for name, value in record.items()]
-        make_console().print(make_table("Statistics", ("what", "how much"), rows))
+        print_view(make_table("Statistics", ("what", "how much"), rows))
 
     with_ledger(context, job)
 
@@ -70,7 +70,7 @@ def backup(
         if as_json:
             print_json({"backup": target, "bytes": size_bytes, "incarnation": ledger.store.incarnation})
             return
-        make_console().print(f"{target}: {size_bytes:,} bytes, read back", markup=False, soft_wrap=True)
+        print_line(f"{target}: {size_bytes:,} bytes, read back")
 
     with_ledger(context, job)
 
@@ -93,11 +93,7 @@ def restore(
     if as_json:
         print_json({"data": data, "incarnation": incarnation})
         return
-    make_console().print(
-        f"{data}: restored from {backup}; a new life, {incarnation}: clients begin again from a snapshot",
-        markup=False,
-        soft_wrap=True,
-    )
+    print_line(f"{data}: restored from {backup}; a new life, {incarnation}: clients begin again from a snapshot")
 
 
 def vacuum(context: typer.Context, *, as_json: AsJson = False) -> None:
@@ -109,7 +105,7 @@ def vacuum(context: typer.Context, *, as_json: AsJson = False) -> None:
         if as_json:
             print_json(done._asdict())
             return
-        make_console().print(f"{done.before_bytes:,} bytes before, {done.after_bytes:,} after")
+        print_line(f"{done.before_bytes:,} bytes before, {done.after_bytes:,} after")
 
     with_ledger(context, job)
 

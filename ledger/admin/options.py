@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import anyio
 import typer
 
+from ledger.admin.output import leave_pipe
 from ledger.errors import UnknownConversation, UnknownRun
 from ledger.opening import open_ledger
 from stream.limits import MAX_RUN_ID_BYTES, check_id
@@ -53,8 +52,8 @@ def with_ledger(
 
     try:
         anyio.run(main)
-    except BrokenPipeError:  # whoever read has seen enough; what is still buffered must not fail again at the end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        leave_pipe()
 
 
 async def require(ledger: Ledger, conversation: str) -> None:

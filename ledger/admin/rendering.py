@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ledger.admin.output import make_console, print_json
+from ledger.admin.output import print_json, print_line, print_warning
 from ledger.transfer.archive import write_lines
 from ledger.transfer.sinks import open_sink
 from ledger.transfer.sources import MESSAGES
@@ -55,7 +54,7 @@ async def render(ledger: Ledger, conversation: str | None, format_name: str, out
         print_json({"output": str(output), "conversations": reports})
     elif not as_json:
         if output is not None:
-            make_console().print(f"{output}: {len(names):,} conversations", markup=False, soft_wrap=True)
+            print_line(f"{output}: {len(names):,} conversations")
         tell_changes(reports)
 
 
@@ -82,5 +81,4 @@ def tell_changes(reports: Sequence[dict[str, Any]]) -> None:
         for kind, word in (("losses", "lost"), ("repairs", "mended")):
             for change in report.get(kind, ()):
                 where = f" (message {change['message_id']})" if change.get("message_id") else ""
-                said = f"{report['conversation']}: {word}: {change['what']}{where}\n"
-                sys.stderr.write(said.encode("ascii", "backslashreplace").decode())
+                print_warning(f"{report['conversation']}: {word}: {change['what']}{where}")

@@ -10,7 +10,8 @@ from rich.text import Text
 from rich.tree import Tree as Drawing
 
 from ledger.admin.options import AsJson, Conversation, with_ledger
-from ledger.admin.output import make_console, print_json, printable
+from ledger.admin.output import print_json, print_view
+from ledger.signs import one_line
 from projector.tree import resolve
 
 if TYPE_CHECKING:
@@ -37,9 +38,8 @@ def tree(context: typer.Context, conversation: Conversation, *, as_json: AsJson 
         if as_json:
             print_json(_record(conversation, found, lines, runs))
         else:
-            console = make_console()
             for drawing in _Drawer(found, lines, runs).draw(conversation):
-                console.print(drawing, soft_wrap=True)
+                print_view(drawing)
 
     with_ledger(context, job)
 
@@ -114,11 +114,11 @@ class _Drawer:
     def draw(self, conversation: str) -> Iterable[Drawing]:
         """One drawing, and more for what has lost its parent or lies too deep in it."""
         counts = f"{len(self._nodes)} messages, {len(self._runs)} runs, {len(self._forks)} forks"
-        yield self._draw_stretch(Text.assemble((printable(conversation), "bold"), (f"  {counts}", "dim")), None, None)
+        yield self._draw_stretch(Text.assemble((one_line(conversation), "bold"), (f"  {counts}", "dim")), None, None)
         yield from self._draw_later()
         known = {node.id for node in self._nodes}
         for parent in [parent for parent in self._children if parent is not None and parent not in known]:
-            yield self._draw_stretch(Text(f"behind message {printable(parent)}, which is not there", style="red"), parent, None)
+            yield self._draw_stretch(Text(f"behind message {one_line(parent)}, which is not there", style="red"), parent, None)
             yield from self._draw_later()
         for node in self._nodes:
             if node.id not in self._drawn:
@@ -176,7 +176,7 @@ class _Drawer:
         drawn = []
         for title, first in rest:
             if level >= _MAX_LEVELS:
-                behind = f" behind {printable(first.parent_id)}" if first.parent_id else ""
+                behind = f" behind {one_line(first.parent_id)}" if first.parent_id else ""
                 branch.add(Text(f"{title}: drawn below", style="dim"))
                 self._later.append((title + behind, first))
             else:
@@ -186,18 +186,18 @@ class _Drawer:
     def _draw_silent(self, branch: Drawing, parent: str | None) -> None:
         """Runs that begin here and have no message on a path: open, failed or cancelled ones."""
         for run in self._silent.get(parent, ()):
-            branch.add(Text.assemble("run ", printable(run.run_id), " ", _status(run), (", no message on a path", "dim")))
+            branch.add(Text.assemble("run ", one_line(run.run_id), " ", _status(run), (", no message on a path", "dim")))
 
     def _describe(self, node: Node, line: _Line | None, *, is_first_of_run: bool) -> Text:
         is_active = node.id in self._active
         text = Text("● " if is_active else "○ ", style="bold" if is_active else "dim")
-        text.append(printable(node.id))
+        text.append(one_line(node.id))
         if line is not None:
             text.append(f"  {line.role}", style="cyan")
-            text.append(f"  {printable(line.text)}", style="" if is_active else "dim")
+            text.append(f"  {one_line(line.text)}", style="" if is_active else "dim")
         run = None if line is None else self._runs.get(line.run_id)
         if is_first_of_run and run is not None:
-            text.append("  run ").append(printable(run.run_id)).append(" ").append_text(_status(run))
+            text.append("  run ").append(one_line(run.run_id)).append(" ").append_text(_status(run))
         if node.id in self._forks:
             text.append(f"  fork: {len(self._forks[node.id].children)} turns follow", style="bold yellow")
         if node.id == self._leaf:

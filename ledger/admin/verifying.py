@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ledger.admin.options import AsJson, ProblemsFound, with_ledger
-from ledger.admin.output import make_console, make_table, print_json
+from ledger.admin.output import make_table, print_json, print_line, print_view
 from ledger.errors import UnknownConversation
 from ledger.upkeep.verify import verify as verify_ledger
 from stream.limits import check_id
@@ -59,9 +59,9 @@ def _tell(findings: Sequence[Finding], *, as_json: bool) -> None:
     elif findings:
         rows = [(_verdict(f), f.conversation, f.kind, f.what, f.means, f.mend) for f in findings]
         columns = ("", "conversation", "kind", "what", "means", "mended by")
-        make_console().print(make_table("Findings", columns, rows))
+        print_view(make_table("Findings", columns, rows))
     else:
-        make_console().print("everything is as it should be")
+        print_line("everything is as it should be")
     if any(not finding.is_note and not finding.is_mended for finding in findings):
         raise ProblemsFound
 

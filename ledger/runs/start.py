@@ -7,10 +7,12 @@ import secrets
 from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
 from ledger.errors import LedgerDiverged, LedgerError, RunExists, RunLost, RunOpen, UnknownMessage
+from ledger.kinds import check_conversation_id
 from ledger.runs.outbox import Outbox
 from ledger.runs.run import Run
 from ledger.tables import messages, runs
@@ -82,21 +84,24 @@ class Runs:
         self._engine = engine
         self._open: set[Run] = set()
         self._abandoned: set[asyncio.Task[None]] = set()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def begin(self, conversation: str, options: RunOptions) -> Run:
         """See `Ledger.begin_run`."""
-        check_id("conversation id", conversation)
+        check_conversation_id(conversation)
         run_id = secrets.token_hex(8) if options.run_id is None else options.run_id
         check_id("run id", run_id, max_bytes=MAX_RUN_ID_BYTES)
         if options.format is not None and options.format not in STREAMS:
             raise ValueError(f"{options.format!r} is no stream format: use one of {', '.join(STREAMS)}")
         if options.flush_ms < 0:
             raise ValueError(f"flush_ms must be 0 or more, not {options.flush_ms}")
-        beginning = asyncio.create_task(self._begin(conversation, run_id, options), name=f"tailfold begin of {run_id}")
+        attempt = _Attempt()
+        beginning = asyncio.create_task(self._begin(conversation, run_id, options, attempt), name=f"tailfold begin of {run_id}")
         try:
             return await asyncio.shield(beginning)
         except asyncio.CancelledError:
-            # Nobody holds the run that may have begun: end it, or it would bar the conversation.
+            if not attempt.is_handed_over:
+                beginning.cancel()
             self._abandoned.add(task := asyncio.create_task(_abandon(beginning)))
             task.add_done_callback(self._abandoned.discard)
             raise
@@ -108,9 +113,11 @@ class Runs:
         for run in list(self._open):
             await run.close()
 
-    async def _begin(self, conversation: str, run_id: str, options: RunOptions) -> Run:
+    async def _begin(self, conversation: str, run_id: str, options: RunOptions, attempt: _Attempt) -> Run:
         start = ev.RunStarted(run_id, None, options.trigger, run_id, options.model, options.provider or options.format)
-        seq = await _append_start(self._engine, conversation, start, options.parent)
+        # One by one: each begin stands on the head it saw, and all that try at once would make each other look again.
+        async with self._turns.setdefault(conversation, asyncio.Lock()):
+            seq = await _append_start(self._engine, conversation, start, options.parent, attempt)
         outbox = Outbox(self._engine.store, conversation, Producer(run_id, 0, 1), seq, flush_ms=options.flush_ms)
 
         async def keep(media: Attachment) -> None:
@@ -127,7 +134,15 @@ class Runs:
             raise RunLost(run.conversation, run.run_id, "erased with its conversation")
 
 
-async def _append_start(engine: Engine, conversation: str, start: ev.RunStarted, parent: str | Parent | None) -> int:
+class _Attempt:
+    """How far a begin has come: until its event is handed to the log it can be called off, and leaves nothing."""
+
+    is_handed_over = False
+
+
+async def _append_start(
+    engine: Engine, conversation: str, start: ev.RunStarted, parent: str | Parent | None, attempt: _Attempt
+) -> int:
     """Appends `run.started` behind its parent; returns its seq. Raises what `Ledger.begin_run` says."""
     first = Producer(start.run_id, 0, 0)
     while True:
@@ -140,11 +155,13 @@ async def _append_start(engine: Engine, conversation: str, start: ev.RunStarted,
             raise
         started = ev.to_event(replace(start, parent_message_id=behind))
         validate([started])
+        attempt.is_handed_over = True
         try:
             result = await engine.store.append(conversation, [started], expected_seq=caught.state.last_seq, producer=first)
         except SeqConflict as conflict:
             if conflict.head < conflict.expected:
                 raise LedgerDiverged(conversation, conflict.expected, conflict.head) from conflict
+            attempt.is_handed_over = False
             continue  # somebody wrote meanwhile: look again
         except (ProducerFenced, ProducerGap) as error:
             raise RunExists(conversation, start.run_id) from error
@@ -154,8 +171,8 @@ async def _append_start(engine: Engine, conversation: str, start: ev.RunStarted,
 
 
 async def _abandon(beginning: asyncio.Task[Run]) -> None:
-    """Ends a run that nobody holds, or it would bar the conversation."""
-    with suppress(StreamError, LedgerError):  # what can't be ended stays open, to be recovered
+    """Ends the run that may have begun and that nobody holds, or it would bar the conversation."""
+    with suppress(StreamError, LedgerError, asyncio.CancelledError):  # what can't be ended stays open, to be recovered
         run = await beginning
         await run.finish("cancelled")
 

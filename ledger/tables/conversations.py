@@ -12,6 +12,7 @@ from ledger.records import ConversationInfo
 from ledger.tables.texts import is_text, marks, pieces, rows
 from projector import events as ev
 from projector.json_text import InvalidJson, decode, dump, join_fields, split, text_of
+from stream.limits import PROTOCOL_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -25,7 +26,8 @@ _ADVANCE: Final = """
 UPDATE conversations SET projected_seq = ?3, replay_from = ?4 WHERE stream_id = ?1 AND projected_seq = ?2 AND rewound = ?5
 RETURNING id, calls_from"""
 _POSITION: Final = """
-SELECT projected_seq, replay_from, leaf, messages, orphans, holes, erased, rewound FROM conversations WHERE stream_id = ?1"""
+SELECT projected_seq, replay_from, leaf, messages, orphans, holes, erased, rewound, is_conversation
+FROM conversations WHERE stream_id = ?1"""
 _REWIND: Final = """
 UPDATE conversations SET projected_seq = ?2, rewound = rewound + 1,
   replay_from = CASE WHEN replay_from < ?2 THEN replay_from ELSE ?2 END
@@ -36,10 +38,14 @@ _GROW: Final = """
 UPDATE conversations SET runs = runs + ?2, messages = messages + ?3,
   active_at = CASE WHEN active_at < ?4 THEN ?4 ELSE active_at END
 WHERE id = ?1 RETURNING leaf, orphans"""
+_MARK: Final = """
+UPDATE conversations SET is_conversation = 1, active_at = CASE WHEN runs = 0 AND active_at < ?2 THEN ?2 ELSE active_at END
+WHERE id = ?1 AND is_conversation = 0"""
 _INFO: Final = """
 SELECT stream_id, messages, runs, leaf, projected_seq, active_at, archived, title, metadata, erased FROM conversations"""
 _LISTED: Final = f"""{_INFO}
-WHERE (?1 = 1 OR archived = 0) AND (?2 = 0 OR (active_at, stream_id) < (?3, ?4))
+WHERE is_conversation = 1 AND substr(stream_id, 1, {len(PROTOCOL_PREFIX)}) <> '{PROTOCOL_PREFIX}'
+  AND (?1 = 1 OR archived = 0) AND (?2 = 0 OR (active_at, stream_id) < (?3, ?4))
   AND substr(stream_id, 1, length(?5)) = ?5
   AND (?6 = 0 OR id IN (SELECT conversation FROM labels WHERE label = ?7))
 ORDER BY active_at DESC, stream_id DESC LIMIT ?8"""  # noqa: S608 - constants
@@ -51,7 +57,8 @@ _TOLD: Final = ("messages", "runs", "events", "at", "is_done")  # of an erasure
 class Position(NamedTuple):
     """How far the ledger holds a conversation; all zero for one it does not know.
 
-    `holes` and `erased` are JSON, see the schema; `rewound` counts repairs that put it back.
+    `holes` and `erased` are JSON, see the schema; `rewound` counts repairs that put it back. `is_conversation` tells
+    whether something was taken in that a conversation is made of; of other streams only the position is known.
     """
 
     projected_seq: int = 0
@@ -62,6 +69,7 @@ class Position(NamedTuple):
     holes: str | None = None
     erased: str | None = None
     rewound: int = 0
+    is_conversation: bool = False
 
     def is_at(self, other: Position) -> bool:
         """Whether nothing was taken in, put back or erased between the two."""
@@ -120,13 +128,10 @@ async def rewind(sql: Sql, conversation: str, head: int) -> None:
     await sql(_REWIND, (conversation, head))
 
 
-async def skip(sql: Sql, conversation: str, hole: list[int], projected_seq: int, replay_from: int) -> int | None:
-    """Moves the position behind a hole and remembers that; the key, or None if it is there already."""
+async def skip(sql: Sql, conversation: str, hole: tuple[int, int], projected_seq: int, replay_from: int) -> int:
+    """Moves the position behind a hole and remembers that; the key."""
     await make_known(sql, conversation)
-    look = "SELECT id, projected_seq, holes FROM conversations WHERE stream_id = ?1"
-    [(key, known_seq, holes)] = await sql(look, (conversation,))
-    if known_seq >= projected_seq:
-        return None
+    [(key, holes)] = await sql("SELECT id, holes FROM conversations WHERE stream_id = ?1", (conversation,))
     await sql(_SKIP, (key, projected_seq, replay_from, json.dumps([*json.loads(holes or "[]"), hole])))
     return key  # type: ignore[no-any-return]
 
@@ -135,6 +140,11 @@ async def grow(sql: Sql, key: int, active_at: int, *, runs: int = 0, messages: i
     """Counts what has come, as of `active_at` (ms); the leaf and the number of orphans as they are."""
     [(leaf, orphans)] = await sql(_GROW, (key, runs, messages, active_at))
     return leaf, orphans
+
+
+async def mark(sql: Sql, key: int, at: int) -> None:
+    """From here on the stream is a conversation, active at a time (ms) where no run tells when."""
+    await sql(_MARK, (key, at))
 
 
 async def describe(sql: Sql, key: int, described: ConversationDescribed) -> None:

@@ -54,7 +54,7 @@ async def hold(tables: LedgerTables, conversation: str | None, through: int) -> 
     if conversation is not None:
         check_id("conversation id", conversation)
     check_position("through", through)
-    token = secrets.token_hex(8)
+    token = mint_token()
     await _take(tables, token, conversation, through)
     renewing = asyncio.create_task(_renew(tables, token), name=f"tailfold hold {token}")
     with anyio.CancelScope() as block:
@@ -76,11 +76,14 @@ async def held(sql: Sql, conversation: str) -> dict[str, int]:
     return dict(await sql(_HELD, (now_ms(), conversation)))
 
 
-async def announce_floor(sql: Sql, conversation: str, through: int) -> str:
+def mint_token() -> str:
+    """What a hold or a floor is known by."""
+    return secrets.token_hex(8)
+
+
+async def announce_floor(sql: Sql, token: str, conversation: str, through: int) -> None:
     """Says that the floor of a log in another file is raised to `through` now: holds below wait until it `end_floor`s."""
-    token, now = secrets.token_hex(8), now_ms()
-    await sql(_PUT, (token, conversation, through, now + _FLOOR_LEASE_MS, 1))
-    return token
+    await sql(_PUT, (token, conversation, through, now_ms() + _FLOOR_LEASE_MS, 1))
 
 
 async def end_floor(sql: Sql, token: str) -> None:

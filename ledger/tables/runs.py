@@ -26,7 +26,9 @@ WHERE NOT EXISTS (SELECT 1 FROM runs WHERE conversation = ?1 AND id = ?2) RETURN
 _END: Final = """
 UPDATE runs SET status = ?4, body = ?5, first = ?6 WHERE conversation = ?1 AND id = ?2 AND seq = ?3 AND status = 'open'
 RETURNING 1"""
-_FAIL: Final = "UPDATE runs SET status = 'failed', body = ?3 WHERE conversation = ?1 AND id = ?2"
+_FAIL: Final = """
+UPDATE runs SET status = 'failed', body = ?4 WHERE conversation = ?1 AND id = ?2 AND seq = ?3 AND status = 'open'
+RETURNING 1"""
 _NOTE: Final = "UPDATE runs SET body = ?3 WHERE conversation = ?1 AND id = ?2"
 _IS_SUPERSEDED: Final = """CASE WHEN r.status = 'committed' AND EXISTS (
   SELECT 1 FROM messages AS f JOIN messages AS s
@@ -58,13 +60,16 @@ async def drop(sql: Sql, key: int, run_id: str) -> None:
     await sql("DELETE FROM runs WHERE conversation = ?1 AND id = ?2", (key, run_id))
 
 
-async def fail(sql: Sql, key: int, run_id: str, error: str) -> None:
-    """Lists a run as failed that is listed as open; `error` is JSON."""
-    look = "SELECT body FROM runs WHERE conversation = ?1 AND id = ?2 AND status = 'open'"
-    for (body,) in await sql(look, (key, run_id)):
-        info: RunInfo = decode(body, RunInfo)
-        told = replace(info, status="failed", outcome="failed", error=error)
-        await sql(_FAIL, (key, run_id, encode(told)))
+async def list_open(sql: Sql, key: int) -> list[RunInfo]:
+    """The runs of a conversation that are listed as open, in the order of their start."""
+    look = "SELECT body FROM runs WHERE conversation = ?1 AND status = 'open' ORDER BY seq"
+    return [decode(body, RunInfo) for (body,) in await sql(look, (key,))]
+
+
+async def fail(sql: Sql, key: int, info: RunInfo, error: str) -> bool:
+    """Lists a run as failed that is still listed as open, as it was seen; `error` is JSON. False where it is not."""
+    told = replace(info, status="failed", outcome="failed", error=error)
+    return bool(await sql(_FAIL, (key, info.run_id, info.seq, encode(told))))
 
 
 async def add_usage(sql: Sql, key: int, body: RunUsage) -> bool:

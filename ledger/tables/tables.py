@@ -63,10 +63,12 @@ class LedgerTables:
         return await self.database.look(job)
 
     async def advance(
-        self, conversation: str, before: Position, *, projected_seq: int, replay_from: int, effects: Sequence[Effect]
-    ) -> Position | None:
+        self, conversation: str, before: Position, *, projected_seq: int, replay_from: int, effects: Sequence[Effect],
+        spoken_at: int | None = None,
+    ) -> Position | None:  # fmt: skip
         """Takes in what a page of the log brings and moves on to `projected_seq`, as a whole; returns where it is then.
 
+        `spoken_at` is the time (ms) of the first event that makes a conversation of the stream, if it was none before.
         None, and nothing changed, if the ledger is no longer at `before`: another process was faster.
         """
 
@@ -76,6 +78,8 @@ class LedgerTables:
                 return None
             key, calls_from = moved
             notes = await apply(sql, key, conversation, effects)
+            if spoken_at is not None:
+                await conversations.mark(sql, key, spoken_at)
             if calls_from:  # of an older version: a step at a time, while it is in use
                 await calls.fill_calls(sql, key)
             return await conversations.position(sql, conversation), notes

@@ -12,6 +12,7 @@ import anyio.to_thread
 import msgspec
 
 from ledger.errors import LedgerError
+from ledger.kinds import check_conversation_id
 from ledger.transfer.adoption import ImportedLog, place_of
 from ledger.transfer.files import FileError, open_lines
 from ledger.transfer.importing import import_history
@@ -19,8 +20,7 @@ from ledger.transfer.jsonl import TAILFOLD, Section, look_through
 from ledger.transfer.progress import untold
 from ledger.transfer.sources import AUTO, FORMATS, base_of, is_tailfold, name_of, read_file
 from projector.formats.shared.history import Loss
-from stream import InvalidEvent, StreamError
-from stream.limits import check_id
+from stream import InvalidEvent, InvalidId, StreamError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -94,7 +94,7 @@ async def import_file(
             raise ValueError("`into` is for files of one conversation, not for a folder: leave it out")
         return await _import_folder(ledger, path, format, progress)
     if into is not None:
-        check_id("conversation id", into)
+        check_conversation_id(into)
     return ImportReport(tuple(await _open_and_import(ledger, path, base_of(path), format, into, progress)))
 
 
@@ -134,7 +134,18 @@ def open_source(stack: ExitStack, path: Path, base: str, format_name: str = AUTO
     count = len(source.sections) + len(source.recorded)
     if into is not None and count > 1:
         raise FileError(f"{path}: --into is for files of one conversation, this one holds {count}: leave it out")
+    if into is None:
+        _check_names(source)
     return source
+
+
+def _check_names(source: Source) -> None:
+    """Raises `FileError` for a conversation that would have an id which is none of a conversation."""
+    for name in (*(each.header.conversation for each in source.sections), *name_of(source.base, source.recorded)):
+        try:
+            check_conversation_id(name)
+        except InvalidId as error:
+            raise FileError(f"{source.path}: {error}, with --into where the file holds one conversation") from error
 
 
 def check_format(name: str) -> None:

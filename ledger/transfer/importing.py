@@ -12,6 +12,7 @@ import itertools
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ledger.errors import ImportDiffers
+from ledger.kinds import check_conversation_id
 from ledger.tables.media import put_media
 from ledger.transfer.encoded import encode_bodies
 from ledger.transfer.growth import adds, is_part
@@ -21,7 +22,6 @@ from projector.events import to_event, validate
 from projector.formats.shared.history import BEFORE, hang, is_left_out, run_id_of, run_of, split_runs
 from projector.json_text import join_fields, raw
 from stream import Event, NewEvent, Producer, SeqConflict
-from stream.limits import check_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -56,7 +56,7 @@ async def import_history(
     Safe to repeat, and beside others that write. A history begins at the root: beside what is there, if that is
     something else. Raises `ImportDiffers` where a run of the same id says something else, `InvalidEvent`.
     """
-    check_id("conversation id", conversation)
+    check_conversation_id(conversation)
     runs = events = 0
     while True:
         intake = _Intake(ledger, conversation, advance)

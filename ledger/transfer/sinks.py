@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ledger.signs import harmless_json
 from stream.sqlite.files import create_whole
 
 if TYPE_CHECKING:
@@ -18,9 +19,13 @@ _ONLY_OWNER: Final = 0o600  # what was said is nobody else's
 
 @contextmanager
 def open_sink(output: Path | None) -> Iterator[Callable[[str], Any]]:
-    """Takes lines; a file is whole or absent, and the same lines make the same bytes."""
+    """Takes lines of JSON; a file is whole or absent, and the same lines make the same bytes.
+
+    On a terminal, which is nobody's file, the same JSON is written so that it steers nothing.
+    """
     if output is None:
-        yield lambda line: sys.stdout.write(line + "\n")
+        shown = harmless_json if sys.stdout.isatty() else str
+        yield lambda line: sys.stdout.write(shown(line) + "\n")
         sys.stdout.flush()
         return
     with create_whole(str(output), mode=_ONLY_OWNER) as partial, Path(partial).open("r+b") as file:

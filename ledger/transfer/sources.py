@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from ledger.transfer.adapted import Recording, Stream, check_stream
 from ledger.transfer.archive import read_lines
-from ledger.transfer.files import FileError, open_lines, telling
+from ledger.transfer.files import FileError, open_lines, read_whole, telling
 from ledger.transfer.recorded import Recorded
 from projector.formats import READERS, STREAMS, FormatError
 from projector.formats.recordings.detection import TAILFOLD, Detected, detect
 from projector.formats.recordings.documents import first_values, is_of_lines, read_document
 from projector.formats.recordings.exchanges import read_exchanges
-from projector.formats.recordings.framing import MAX_EVENT_BYTES
 from projector.formats.recordings.transport import Unwrap, read_all, read_cassette
 from stream.limits import MAX_ID_BYTES, check_id
 
@@ -125,7 +124,7 @@ def _read(stack: ExitStack, file: IO[bytes], path: Path, format_name: str) -> li
     body = head.removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r\n")
     is_yaml = path.name.removesuffix(".gz").endswith((".yaml", ".yml"))
     if is_yaml or body.startswith(b"interactions:"):
-        cassette = read_cassette(head + file.read())
+        cassette = read_cassette(head + read_whole(file, path))
         if cassette.frames:
             raise FormatError("this is a two-way session over a websocket: no format takes those in")
         return _recorded(stack, path, read_exchanges(cassette.exchanges))
@@ -135,7 +134,7 @@ def _read(stack: ExitStack, file: IO[bytes], path: Path, format_name: str) -> li
         if found.name not in STREAMS:
             raise FormatError(f"{first.place}: a JSON document of the format {found.name} was expected, and this is a stream")
         return [Recorded(answers=(_stream(stack, path, found.name, _payloads(file, path)),))]
-    text = _text(head + file.read())
+    text = _text(head + read_whole(file, path))
     if format_name in (AUTO, MESSAGES) and (format_name == MESSAGES or is_messages(body)):
         return [Recorded(kept=kept) for kept in read_lines(text)]
     place = "line 1" if is_of_lines(text) else "the document"
@@ -207,10 +206,6 @@ def _first_payload(head: bytes, file: IO[bytes]) -> Payload:
 
 
 def _text(data: bytes) -> str:
-    number = 0
-    for number, line in enumerate(data.split(b"\n"), 1):
-        if len(line) > MAX_EVENT_BYTES:
-            raise FormatError(f"line {number} is longer than {MAX_EVENT_BYTES:,} bytes: no event is so long, split it")
     try:
         return data.decode()
     except UnicodeDecodeError as error:

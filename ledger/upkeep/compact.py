@@ -7,8 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ledger.errors import UnknownConversation
+from ledger.kinds import is_reserved, require_conversation
 from ledger.pins import pins_of
-from ledger.tables.conversations import position
+from ledger.tables.conversations import Position, position
 from ledger.tables.holds import held
 from ledger.upkeep import floor
 from projector import compact as compact_stream
@@ -26,19 +27,22 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 
 
-async def compact(engine: Engine, conversation: str, *, replay_window: int, dry_run: bool) -> Compaction:
+async def compact(engine: Engine, conversation: str, *, replay_window: int, drop_unkept: bool, dry_run: bool) -> Compaction:
     """See `Ledger.compact`."""
     store = engine.store
+    if is_reserved(check_id("conversation id", conversation)):  # nothing of it is taken in
+        await require_conversation(store, conversation, Position(), await store.bounds(conversation))
     caught = await engine.require(conversation)
     state = caught.state
 
-    async def job(sql: Sql) -> tuple[int, dict[str, int]]:
-        return (await position(sql, conversation)).projected_seq, await held(sql, conversation)
+    async def job(sql: Sql) -> tuple[Position, dict[str, int]]:
+        return await position(sql, conversation), await held(sql, conversation)
 
-    projected_seq, holds = await engine.tables.look(job)
+    standing, holds = await engine.tables.look(job)
+    await require_conversation(store, conversation, standing, caught.bounds)
     pins = pins_of(
         state.last_seq,
-        projected_seq=min(projected_seq, state.last_seq),  # what came since may hold runs that are open
+        projected_seq=min(standing.projected_seq, state.last_seq),  # what came since may hold runs that are open
         open_runs={run.run_id: run.seq for run in state.open.values()},
         replay_window=replay_window,
         holds=holds,
@@ -46,8 +50,8 @@ async def compact(engine: Engine, conversation: str, *, replay_window: int, dry_
     known = {} if dry_run else {open_runs.name: await _base(engine, conversation, caught)}
     projectors = [open_runs, *engine.projectors]
     return await compact_stream(
-        projectors, store, store.snapshots, conversation, pins=pins, known=known, dry_run=dry_run,
-        truncate=partial(floor.truncate, engine, conversation),
+        projectors, store, store.snapshots, conversation, pins=pins, known=known, bounds=caught.bounds,
+        drop_unkept=drop_unkept, dry_run=dry_run, truncate=partial(floor.truncate, engine, conversation),
     )  # fmt: skip
 
 

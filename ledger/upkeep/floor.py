@@ -33,13 +33,16 @@ async def truncate(engine: Engine, conversation: str, floor: int, binds: str | N
 
         return await store.truncate_within(conversation, job)
 
-    async def announce(sql: Sql) -> tuple[int, str | None, str]:
+    token = holds.mint_token()
+
+    async def announce(sql: Sql) -> tuple[int, str | None]:
         pins = await _pins(sql, conversation)
         lowest = min(pins, key=lambda reason: pins[reason])
         allowed, why = (pins[lowest], lowest) if pins[lowest] < floor else (floor, binds)
-        return allowed, why, await holds.announce_floor(sql, conversation, allowed)
+        await holds.announce_floor(sql, token, conversation, allowed)
+        return allowed, why
 
-    allowed, why, token = await tables.transact(announce)
+    allowed, why = await tables.transact(announce)
     try:
         return (await store.truncate(conversation, through=allowed)).floor, why
     finally:

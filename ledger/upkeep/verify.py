@@ -9,12 +9,15 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ledger.errors import LedgerBehind, LedgerDamaged, LedgerDiverged
+from ledger.kinds import is_reserved
 from ledger.tables.media import damaged_media
 from ledger.upkeep.backup import known_scripts
 from ledger.upkeep.comparison import compare
 from ledger.upkeep.snapshot_check import differing_snapshots
+from projector.foreign import is_foreign
 from projector.tree import leaf_of, unreachable
 from stream import CorruptEvent, StoreUnusable, Truncated
+from stream.limits import PROTOCOL_PREFIX
 from stream.sqlite import MEMORY, SqliteStore
 from stream.sqlite.blocking import run_blocking
 from stream.sqlite.errors import translate
@@ -49,6 +52,7 @@ MEANINGS: Final = {
     "lookup": "the tables of tool calls or labels are not what messages and metadata say; a search may miss something",
     "erasing": "an erase was begun and is not finished",
     "media": "bytes of an image or a file are not what was added",
+    "reserved": "a conversation of before its id was kept for other streams; it can be read, it is not listed or compacted",
     "anomaly": "an event could not be applied where it came; it changes nothing",
 }
 
@@ -81,7 +85,8 @@ async def verify(ledger: _Open, conversation: str | None = None) -> AsyncIterato
 
     Damaged pages, a changed schema, lost references; gaps and damage in the log, producers and snapshots that do not
     fit it, snapshots that can't be read or are not what their events say; runs whose committed form is not what their
-    events say, a tree that does not hold together, damaged media, events that could not be applied.
+    events say, a tree that does not hold together, damaged media, events that could not be applied. What others do to
+    it meanwhile is no finding.
     """
     engine = ledger.engine
     damaged = set()
@@ -148,7 +153,9 @@ async def _check_files(engine: Engine, conversation: str | None) -> list[Fault]:
 
 async def _verify_one(engine: Engine, conversation: str, *, is_told: bool) -> AsyncIterator[Finding]:
     try:
-        await engine.catch_up(conversation)
+        named = await _take_in(engine, conversation)
+        if named is not None:
+            yield named
         async for finding in _compare(engine, conversation):
             yield finding
     except CorruptEvent as error:
@@ -164,6 +171,19 @@ async def _verify_one(engine: Engine, conversation: str, *, is_told: bool) -> As
         yield finding
     async for finding in _look_at_rows(engine, conversation):
         yield finding
+
+
+async def _take_in(engine: Engine, conversation: str) -> Finding | None:
+    """Catches up with a conversation; with one whose id is kept for other streams it does not, and says so."""
+    if not is_reserved(conversation):
+        await engine.catch_up(conversation)
+        return None
+    after = (await engine.store.bounds(conversation)).floor
+    known = (await engine.tables.position(conversation)).is_conversation
+    if not known and await is_foreign(engine.store, conversation, after=after):
+        return None
+    what = f"its id begins with {PROTOCOL_PREFIX!r}, as of streams that are no conversations"
+    return Finding(conversation, "reserved", what, "tailfold export, and import --into another id", is_note=True)
 
 
 async def _look_at_snapshots(engine: Engine, conversation: str) -> AsyncIterator[Finding]:
@@ -196,9 +216,9 @@ async def _compare(engine: Engine, conversation: str) -> AsyncIterator[Finding]:
             continue  # told of the row itself
         kind = "run" if difference.why.startswith("it is") else "differs"
         yield Finding(conversation, kind, f"run {difference.run_id}: {difference.why}", _REPROJECT)
-    projected_seq = compared.position.projected_seq
-    if projected_seq > compared.last_seq:
-        what = f"the ledger holds events up to {projected_seq}, the log ends at {compared.last_seq}"
+    seen, head = compared.seen.projected_seq, compared.bounds.head
+    if seen > head:
+        what = f"the ledger holds events up to {seen}, the log ends at {head}"
         yield Finding(conversation, "diverged", what, "restore the log that belongs to this ledger, or tailfold reconcile")
     for anomaly in compared.anomalies:
         what = f"event {anomaly.seq}: {anomaly.why}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from stream.errors import StoreFull, StoreUnusable, StreamError
+from stream.sqlite import driver
 from stream.sqlite.blocking import Connect, run_blocking
 from stream.sqlite.errors import FAILURES, translate
 from stream.sqlite.files import SIDES, create_whole, refusal
@@ -71,7 +72,7 @@ def read_value(path: str, text: str, parameters: Sequence[object] = ()) -> objec
     if not Path(path).is_file():
         return None
     try:
-        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True)) as connection:
+        with closing(driver.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True)) as connection:
             row = connection.execute(text, parameters).fetchone()
     except FAILURES as error:
         if "no such table" in str(error):

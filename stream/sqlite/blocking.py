@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
+from stream.sqlite import driver
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -30,7 +32,7 @@ class Connect:
 
     @contextmanager
     def _connect(self, path: str) -> Iterator[sqlite3.Connection]:
-        connection = sqlite3.connect(path, isolation_level=None, timeout=_BUSY_LIMIT_S, check_same_thread=False)
+        connection = driver.connect(path, timeout=_BUSY_LIMIT_S, check_same_thread=False)
         self._open.append(connection)
         try:
             yield connection

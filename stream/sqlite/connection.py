@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import aiosqlite
 
+from stream.sqlite import driver
+
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Callable
     from types import TracebackType
 
@@ -22,8 +24,7 @@ class Connection(aiosqlite.Connection):
     """In autocommit. It never waits for a lock: that is done with jitter in the event loop, not asleep in the thread."""
 
     def __init__(self, path: str) -> None:
-        options = {"isolation_level": None, "timeout": 0, "cached_statements": _CACHED_STATEMENTS}
-        super().__init__(partial(sqlite3.connect, path, **options), _ITER_ROWS)
+        super().__init__(partial(driver.connect, path, timeout=0, cached_statements=_CACHED_STATEMENTS), _ITER_ROWS)
 
     async def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Runs a function in SQLite's thread, after what was handed over before; a cancelled caller does not cut it."""

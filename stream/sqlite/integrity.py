@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from stream.sqlite.driver import connect
 from stream.sqlite.scripts import COMPONENTS, split
 
 if TYPE_CHECKING:
@@ -62,14 +63,20 @@ def _check_file(connection: sqlite3.Connection, known: Mapping[str, Sequence[str
 
 def _check_schema(connection: sqlite3.Connection, known: Mapping[str, Sequence[str]]) -> Iterator[Fault]:
     """What the scripts make of an empty database is what the file must have."""
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as model:
+    connection.execute("BEGIN")  # a migration that another process makes is seen with its version, or not at all
+    try:
+        present_versions = versions(connection)
+        present = {(kind, name): sql for kind, name, sql in connection.execute(_OBJECTS)}
+    finally:
+        if connection.in_transaction:  # an error of the disk has ended it
+            connection.execute("COMMIT")
+    with closing(connect(":memory:")) as model:
         model.execute(COMPONENTS)
-        for component, version in versions(connection).items():
+        for component, version in present_versions.items():
             for script in known.get(component, ())[:version]:
                 for statement in split(script):
                     model.execute(statement)
         expected = {(kind, name): sql for kind, name, sql in model.execute(_OBJECTS)}
-    present = {(kind, name): sql for kind, name, sql in connection.execute(_OBJECTS)}
     for kind, name in sorted(expected.keys() - present.keys()):
         yield Fault("", "schema", f"{kind} {name} is missing")
     for kind, name in sorted(present.keys() - expected.keys()):

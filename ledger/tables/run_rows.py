@@ -1,0 +1,65 @@
+"""The rows of one run as they lie in the tables, to be held against its events; a repair writes only over what it has seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ledger.records import RunInfo
+from ledger.tables.messages import read
+from ledger.tables.texts import marks, pieces
+from projector.json_text import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from projector import Message
+    from stream.sqlite import Sql
+
+_RUN: Final = "SELECT seq, status, first, body FROM runs WHERE conversation = ?1 AND id = ?2"
+_MESSAGES: Final = """
+SELECT id, on_path, started, is_committed, parent, seq, crc, body FROM messages WHERE conversation = ?1 AND run = ?2
+ORDER BY seq"""
+
+
+class RunRows(NamedTuple):
+    """What the tables hold of a run; without `run` they do not list it. Two that are equal are the same rows, untouched."""
+
+    run: tuple[Any, ...] | None = None
+    messages: tuple[tuple[Any, ...], ...] = ()
+
+    @property
+    def info(self) -> RunInfo | None:
+        """What is listed of it."""
+        return None if self.run is None else decode(self.run[-1], RunInfo)
+
+    @property
+    def shape(self) -> list[tuple[str, bool, int, bool]]:
+        """What the tree sees of its messages: (id, whether on the path, where the run started, whether it is committed)."""
+        return [(row[0], bool(row[1]), row[2], bool(row[3])) for row in self.messages]
+
+    @property
+    def parents(self) -> dict[str, str | None]:
+        """The parent of each message."""
+        return {row[0]: row[4] for row in self.messages}
+
+    def read(self, conversation: str) -> list[tuple[Message, bool]]:
+        """The messages in their order, and whether each is on the path. Raises `LedgerDamaged`."""
+        return [(read(conversation, row[0], *row[6:]), bool(row[1])) for row in self.messages]
+
+
+async def rows_of(sql: Sql, key: int | None, run_id: str) -> RunRows:
+    """The rows of a run of the conversation with this key; none where the ledger does not know the conversation."""
+    if key is None:
+        return RunRows()
+    found = await sql(_RUN, (key, run_id))
+    messages = tuple(tuple(row) for row in await sql(_MESSAGES, (key, run_id)))
+    return RunRows(tuple(found[0]) if found else None, messages)
+
+
+async def owned_by_others(sql: Sql, key: int | None, run_id: str, message_ids: Sequence[str]) -> list[str]:
+    """Those of these message ids that another run has."""
+    found: set[str] = set()
+    for some in pieces(message_ids) if key is not None else ():
+        text = f"SELECT id FROM messages WHERE conversation = ?1 AND run <> ?2 AND id IN ({marks(len(some), 3)})"  # noqa: S608 - marks
+        found.update(row[0] for row in await sql(text, (key, run_id, *some)))
+    return [message_id for message_id in message_ids if message_id in found]
