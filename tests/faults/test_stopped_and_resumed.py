@@ -9,19 +9,16 @@ import signal
 from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, NamedTuple
-from unittest.mock import patch
 
 import anyio
 import pytest
 
-from ledger import erasure
-from ledger.tables import holds
-from stream.sqlite import SqliteStore, database, packing
+from stream.sqlite import SqliteStore
 from tests.faults.children import Child, Parent
 from tests.faults.history import Diary, watched
 from tests.faults.sizes import size
 from tests.faults.stopping import Stopping, is_stopped
-from tests.faults.writers import LATE, Writers, check_all, open_at
+from tests.faults.writers import LATE, Writers, check_all, open_at, shorten_leases
 from tests.needles import wrong
 
 if TYPE_CHECKING:
@@ -45,21 +42,7 @@ MEANWHILE: Final = (
     "record",
 )
 CONVERSATIONS: Final = ("a", "b", "c")
-LEASE_MS: Final = 200
-BUSY_S: Final = 0.5
 LIMIT_S: Final = 60  # for what waits for a lease, on a machine that does much else
-
-
-def shorten_leases(patches: ExitStack) -> None:
-    for module, name, value in (
-        (erasure, "_CLAIM_MS", LEASE_MS),
-        (holds, "_LEASE_MS", LEASE_MS),
-        (holds, "_FLOOR_LEASE_MS", LEASE_MS),
-        (database, "BUSY_LIMIT_S", BUSY_S),
-        (packing, "_DUE_APPENDS", 8),
-        (packing, "_FEW_STREAMS", 1),
-    ):
-        patches.enter_context(patch.object(module, name, value))
 
 
 class Plan(NamedTuple):
@@ -78,7 +61,7 @@ async def live(parent: Parent, folder: str, name: str, plan: Plan) -> int:
     stopping = Stopping(plan.at, plan.moment, lambda holds_up: parent.say(("stopped", holds_up)), may_hold=plan.may_hold)
     diary = Diary(f"{folder}/{name}.diary")
     with ExitStack() as patches:
-        shorten_leases(patches)
+        shorten_leases(patches, busy_s=0.5)
         patches.enter_context(watched(diary))
         async with open_at(folder) as ledger:
             assert isinstance(ledger.store, SqliteStore)
@@ -120,7 +103,7 @@ async def test_who_is_stopped_anywhere_and_goes_on_harms_nothing_that_came_since
     statements = dict.fromkeys(OPERATIONS, 25)
     stopped: Counter[str] = Counter()
     with ExitStack() as patches:
-        shorten_leases(patches)
+        shorten_leases(patches, busy_s=0.5)
         patches.enter_context(watched(diary := Diary(tmp_path / "others.diary")))
         async with open_at(tmp_path) as ledger:
             others = Writers(ledger, diary, chance, "others")

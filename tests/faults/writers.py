@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import patch
 
-from ledger import LedgerError, open_ledger
+from ledger import LedgerError, erasure, open_ledger
+from ledger.tables import holds
 from projector import Block
 from stream import StreamError, Truncated
+from stream.sqlite import database, packing
 from tests.faults.history import Diary, read_diaries
 from tests.faults.told import Told
 from tests.needles import wrong
@@ -16,6 +19,7 @@ from tests.talk import new
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterable
+    from contextlib import ExitStack
     from pathlib import Path
 
     from ledger import Ledger
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 
 REFUSALS: Final = ("RunLost", "RunOpen", "UnknownMessage", "UnknownConversation", "RunEnded")
 """What a writer may be told beside an erasure, and beside others that write."""
+LEASE_MS: Final = 200
 LATE: Final = ("HoldLost", "StoreBusy")
 """What one may be told that was stopped, or that meets one who was stopped with a lock in its hand."""
 
@@ -113,6 +118,19 @@ async def read_all(ledger: Ledger, conversation: str, floor: int) -> list[Event]
     while page := await ledger.store.read(conversation, after=events[-1].seq if events else floor):
         events += page
     return events
+
+
+def shorten_leases(patches: ExitStack, *, busy_s: float = database.BUSY_LIMIT_S) -> None:
+    """So that a claim, a hold or a lock is not waited for as long as usual; and a few appends are packed."""
+    for module, name, value in (
+        (erasure, "_CLAIM_MS", LEASE_MS),
+        (holds, "_LEASE_MS", LEASE_MS),
+        (holds, "_FLOOR_LEASE_MS", LEASE_MS),
+        (database, "BUSY_LIMIT_S", busy_s),
+        (packing, "_DUE_APPENDS", 8),
+        (packing, "_FEW_STREAMS", 1),
+    ):
+        patches.enter_context(patch.object(module, name, value))
 
 
 def require(wrong: Iterable[object]) -> None:
