@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import sqlite3
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from stream.sqlite import Database
 
-_IDLE = "PRAGMA data_version"
+_IDLE: Final = "PRAGMA data_version"
 
 
 class Stopping:
@@ -26,7 +27,7 @@ class Stopping:
     def __init__(self, at: int, moment: str, tell: Callable[[bool], object], *, may_hold: bool) -> None:
         self.count, self.is_armed = 0, False
         self._at, self._moment, self._tell, self._may_hold = at, moment, tell, may_hold
-        self._has_stopped = False
+        self._once = threading.Lock()  # statements come from several threads
 
     def watch(self, database: Database) -> None:
         plain = database._execute
@@ -45,14 +46,14 @@ class Stopping:
         database._execute = counted  # type: ignore[method-assign]
 
     def _stop(self, connection: sqlite3.Connection) -> None:
-        if self._has_stopped or self.count < self._at:
+        if self._once.locked() or self.count < self._at:
             return
         writes = connection.in_transaction and not connection.execute("PRAGMA query_only").fetchone()[0]
         if writes and not self._may_hold:
             return
-        self._has_stopped = True
-        self._tell(writes)
-        os.kill(os.getpid(), signal.SIGSTOP)
+        if self._once.acquire(blocking=False):
+            self._tell(writes)
+            os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def is_stopped(pid: int) -> bool:

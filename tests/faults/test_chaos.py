@@ -77,10 +77,10 @@ async def go_wild(folder: Path, chance: random.Random) -> tuple[int, int]:
             await asyncio.sleep(chance.uniform(0.1, 1.0))
             name = chance.choice([*lives])
             if chance.random() < 0.5:
-                os.kill(lives[name].pid, signal.SIGSTOP)
+                send(lives[name], signal.SIGSTOP)
                 stopped += 1
                 await asyncio.sleep(chance.choice([0.05, 0.3, 1.5]))
-            os.kill(lives[name].pid, signal.SIGCONT)
+            send(lives[name], signal.SIGCONT)
             if chance.random() < 0.4:
                 await asyncio.to_thread(lives.pop(name).end)
                 end_diary(folder / f"{name}.diary")
@@ -93,6 +93,13 @@ async def go_wild(folder: Path, chance: random.Random) -> tuple[int, int]:
         for child in lives.values():
             child.end()
     return killed, stopped
+
+
+def send(child: Child, what: signal.Signals) -> None:
+    try:
+        os.kill(child.pid, what)
+    except ProcessLookupError:
+        pytest.fail(f"a process ended by itself: {child.result()}")
 
 
 def check_answers(calls: list[Call]) -> None:
