@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import structlog
 
 from projector.loading import Loaded, load, restore
+from projector.projector import Projector
 from stream import Snapshot, SnapshotUnreadable
+from stream.checks import check_flag, check_kind, check_list, check_mapping, shown
 from stream.clock import now_ms
+from stream.limits import check_position
 from stream.snapshots import outdated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from projector.projector import Projector
     from stream import EventStore, SnapshotInfo, SnapshotStore
 
 S = TypeVar("S")
@@ -52,6 +54,11 @@ async def compact(
     they are not loaded. With `dry_run` nothing is written: the answer is what would be done. `truncate` is for a caller
     whose pins move: it looks at them again in the transaction that raises the floor. Raises what `load` raises.
     """
+    for number, projector in enumerate(check_list("projectors", projectors, "Projectors")):
+        check_kind(f"projectors[{number}]", projector, Projector, "a Projector")
+    for reason, last_seq in check_mapping("pins", pins or {}, "reasons and positions").items():
+        check_position(f"pins[{shown(reason)}]", last_seq)
+    check_flag("dry_run", dry_run)
     for projector in () if dry_run else projectors:
         await save_snapshot(projector, store, snapshots, stream_id, (known or {}).get(projector.name))
     bounds = await store.bounds(stream_id)

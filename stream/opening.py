@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from urllib.parse import unquote
 
+from stream.checks import check_flag, check_name
 from stream.errors import StoreUnusable
 from stream.memory import MemoryStore
 from stream.sqlite.database import Durability, open_database
@@ -34,6 +35,8 @@ def open_store(url: str, *, create: bool = True, durability: Durability = "full"
     `create=False` a missing file is an error. `durability="normal"` may lose the newest appends to a power cut.
     Raises `StoreUnusable`.
     """
+    check_name("url", url)
+    check_flag("create", create)
 
     async def make() -> MemoryStore | SqliteStore:
         if url == MEMORY:
