@@ -52,7 +52,7 @@ def check_parts(what: str, value: object) -> JsonText:
     """The parts of a tool's result as JSON text: a text is one of them. Raises `ValueError`."""
     if isinstance(value, str):
         return dump([{"kind": "text", "text": value}])
-    parts = check_list(what, value, "dicts with a kind, or a text,")
+    parts = check_list(what, value, "dicts with a kind")
     for number, part in enumerate(parts):
         if not isinstance(part, dict) or not isinstance(part.get("kind", "text"), str):
             raise refusal(f"{what}[{number}]", f"a dict with a kind, such as {_A_PART}", part)
