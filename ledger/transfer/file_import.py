@@ -76,9 +76,9 @@ class Source(NamedTuple):
     recorded: Sequence[Recorded]
 
     @property
-    def needs_database(self) -> bool:
-        """Whether there must be a database already: an export whose beginning is gone goes on from one."""
-        return any(section.header.floor > section.header.origin for section in self.sections)
+    def without_beginning(self) -> Section | None:
+        """What needs a database that is there already: an export whose beginning is gone goes on from one."""
+        return next((section for section in self.sections if section.header.floor > section.header.origin), None)
 
 
 async def import_file(
