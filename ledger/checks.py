@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from projector import Block
 from projector.json_text import InvalidJson, JsonText, dump, encode
 from projector.message import read_blocks
@@ -30,7 +32,8 @@ def check_json(what: str, value: object) -> JsonText:
 def check_patch(what: str, value: object) -> dict[str, JsonText]:
     """The fields of a dict, each as JSON text. Raises `ValueError`."""
     given = check_mapping(what, value, "names and values")
-    _check_keys(what, given)
+    for name in given:
+        check_text(f"a name in {what}", name)
     return {name: check_json(f"{what}[{shown(name)}]", field) for name, field in given.items()}
 
 
@@ -40,7 +43,7 @@ def check_blocks(what: str, value: object) -> JsonText:
     for number, block in enumerate(blocks):
         check_kind(f"{what}[{number}]", block, Block, "a Block")
     try:
-        text = encode(list(blocks)).decode()
+        text = encode(msgspec.to_builtins(list(blocks))).decode()
         if read_blocks(text) == list(blocks):
             return text
     except (InvalidJson, TypeError) as error:

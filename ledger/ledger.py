@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from ledger.amendments import add_media, annotate, describe, record, redact, select
+from ledger.checks import check_ids
 from ledger.context.context import Context, expand, make_context, recover_overflow
 from ledger.context.sends import arrive, begin_send
 from ledger.engine import Engine
@@ -265,7 +266,7 @@ class Ledger:
 
     async def received(self, context: Context, ids: Collection[str], *, run: Run | str | None = None) -> ProviderSession:
         """Says after a crash what of a send has arrived, where a program can prove it; that may be nothing."""
-        return await arrive(self.engine, context, ids, (), run=run, session_id=None)
+        return await arrive(self.engine, context, check_ids("ids", ids), (), run=run, session_id=None)
 
     async def open_runs(self, conversation: str) -> list[OpenRun]:
         """The runs that have no end, with what they have said so far; nothing of it is committed."""
