@@ -9,7 +9,8 @@ import structlog
 from ledger.catchup import CatchUp
 from ledger.errors import LedgerBehind, LedgerDiverged, UnknownConversation
 from ledger.kinds import is_reserved
-from projector.events import to_event, validate
+from projector.events import to_event
+from projector.validation import validate
 from stream import Bounds, CorruptEvent
 from stream.limits import check_id
 

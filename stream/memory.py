@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from stream.admission import Append, Watermark, admit, check_adoption, prepare
 from stream.clock import now_ms
 from stream.errors import SeqConflict, StoreClosed, Truncated
-from stream.limits import check_id, check_position, cut_page
+from stream.limits import check_id, check_position, check_prefix, cut_page
 from stream.records import AppendResult, Bounds, Event, Producer, Snapshot, SnapshotInfo, StreamInfo
-from stream.snapshots import check_dispensable, check_snapshot, open_envelope, seal
+from stream.snapshots import check_dispensable, check_snapshot, open_envelope, require_snapshot, seal
 from stream.wakeups import Wakeups, await_signal
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ class MemoryStore:
 
     async def wait(self, stream_id: str, *, after: int) -> None:
         """See `EventStore.wait`."""
+        check_id("stream id", stream_id)
         check_position("after", after)
         with self._wakeups.expect(stream_id) as signal:
             if self.stream(stream_id).head <= after:
@@ -123,8 +124,7 @@ class MemoryStore:
 
     async def streams(self, *, prefix: str = "") -> AsyncIterator[StreamInfo]:
         """See `EventStore.streams`."""
-        if prefix:
-            check_id("prefix", prefix)
+        check_prefix("prefix", prefix)
         if self._closed:
             raise StoreClosed("the store is closed")
         for stream_id in sorted(self._streams):
@@ -153,6 +153,7 @@ class MemorySnapshots:
 
     async def save(self, snapshot: Snapshot) -> bool:
         """See `SnapshotStore.save`."""
+        require_snapshot(snapshot)
         stream = self._store.stream(snapshot.stream_id)
         check_snapshot(snapshot, Bounds(stream.floor, stream.head, stream.origin))
         newest = self._newest(stream, snapshot.projector)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, get_args
 from urllib.parse import unquote
 
+from stream.checks import check_choice, check_flag, check_name
 from stream.errors import StoreUnusable
 from stream.memory import MemoryStore
 from stream.sqlite.database import Durability, open_database
@@ -34,6 +35,9 @@ def open_store(url: str, *, create: bool = True, durability: Durability = "full"
     `create=False` a missing file is an error. `durability="normal"` may lose the newest appends to a power cut.
     Raises `StoreUnusable`.
     """
+    check_name("url", url)
+    check_flag("create", create)
+    check_choice("durability", durability, get_args(Durability))
 
     async def make() -> MemoryStore | SqliteStore:
         if url == MEMORY:

@@ -11,7 +11,8 @@ import itertools
 from typing import TYPE_CHECKING, Final
 
 from projector.deltas import JoinedDeltas
-from projector.events import BlockDelta, Body, to_event, validate
+from projector.events import BlockDelta, Body, to_event
+from projector.validation import validate
 from stream import InvalidEvent, InvalidId, NewEvent, Producer, ProducerFenced, ProducerGap, StoreClosed
 from stream.limits import MAX_APPEND_BYTES, MAX_APPEND_EVENTS, MAX_INTEGER, check_events, check_id
 
@@ -58,13 +59,12 @@ class Outbox:
         Raises `InvalidEvent` for a body that does not fit its type or is too large.
         """
         for body, event in zip(bodies, self._encode(bodies), strict=True):
-            if isinstance(body, BlockDelta) and self._flush_ms:
-                if body.text:
-                    self._join(body)
-            elif event is not None:
+            if event is not None:
                 self._close_deltas()
                 self._add(event)
                 self._urgent = self._urgent or not isinstance(body, BlockDelta) or not self._flush_ms
+            elif isinstance(body, BlockDelta) and body.text:
+                self._join(body)
         if self._urgent or self._size >= _FLUSH_BYTES:
             self._due.set()
         elif self._size and self._timer is None:

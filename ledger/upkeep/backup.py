@@ -8,6 +8,7 @@ from ledger.errors import LogReplaced
 from ledger.tables import logs
 from ledger.tables.holds import hold
 from stream import StoreUnusable
+from stream.checks import check_name
 from stream.opening import MEMORY, sqlite_path
 from stream.sqlite import MEMORY as IN_MEMORY
 from stream.sqlite import SqliteStore
@@ -28,6 +29,9 @@ def known_scripts() -> dict[str, tuple[str, ...]]:
 
 async def back_up(engine: Engine, target: str, log_target: str | None) -> int:
     """See `Ledger.backup`."""
+    check_name("target", target)
+    if log_target is not None:
+        check_name("log_target", log_target)
     store, own = engine.store, engine.tables.database
     if not isinstance(store, SqliteStore) or own.path == IN_MEMORY:
         raise _no_file()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from stream.admission import admit, check_adoption, prepare
 from stream.clock import now_ms
 from stream.errors import SeqConflict, StoreUnusable
-from stream.limits import check_id, check_position
+from stream.limits import check_id, check_position, check_prefix
 from stream.records import AppendResult, Bounds, Event, NewEvent, Producer, StreamInfo
 from stream.sqlite.adoption import adopt
 from stream.sqlite.appender import Appender
@@ -117,6 +117,7 @@ class SqliteStore:
 
     async def wait(self, stream_id: str, *, after: int) -> None:
         """See `EventStore.wait`. Other processes are seen by a poll, one for all waiters of this store."""
+        check_id("stream id", stream_id)
         check_position("after", after)
         with self._wakeups.expect(stream_id) as signal, self._watching():
             if (await self.bounds(stream_id)).head <= after:
@@ -161,8 +162,7 @@ class SqliteStore:
         """See `EventStore.streams`."""
         text = """SELECT name, floor, head, origin, guard FROM streams
             WHERE name > ?1 AND substr(name, 1, length(?2)) = ?2 AND head > 0 ORDER BY name LIMIT ?3"""
-        if prefix:
-            check_id("prefix", prefix)
+        check_prefix("prefix", prefix)
         last = ""
         while rows := await self.database.read(text, (last, prefix, _PAGE_ROWS)):
             for name, floor, head, origin, guard in rows:
