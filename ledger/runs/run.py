@@ -155,6 +155,7 @@ class Run:
 
         A cancelled caller does not stop it. If it raises, the run is still open: call it again, or recover it.
         """
+        self._outbox.home.check()
         if outcome not in (None, "completed", "cancelled", "failed", "incomplete"):
             raise ValueError(f"{outcome!r} is no outcome of a run: use completed, cancelled, failed or incomplete")
         if self._finishing is None or (self._finishing.done() and self._failed(self._finishing)):
@@ -166,6 +167,7 @@ class Run:
 
     async def close(self) -> None:
         """Leaves the run without ending it, after what it has said is durable or refused: it stays open."""
+        self._outbox.home.check()
         self._is_closed = True
         await self._wait_for_media()
         try:

@@ -89,8 +89,11 @@ class Presence:
         What was missed once stays missed: somebody else may have opened it under its other name meanwhile.
         """
         if self._missed is None:
-            for name, known in zip(self._names, self._known, strict=True):
-                if known is not None and _identity(name, known) != known:
+            for number, (name, known) in enumerate(zip(self._names, self._known, strict=True)):
+                found = _identity(name, known)
+                if known is None:
+                    self._known[number] = found  # the log comes into being with the first commit
+                elif found != known:
                     self._missed = name
                     break
             else:
