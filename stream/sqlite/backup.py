@@ -71,6 +71,7 @@ def incarnation_of(path: str) -> object:
 
 def read_value(path: str, text: str, parameters: Sequence[object] = ()) -> object:
     """One value of a file at rest; None for a file that does not tell, which its own check names."""
+    path = absolute(path)
     if not Path(path).is_file():
         return None
     try:
