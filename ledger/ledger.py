@@ -31,6 +31,7 @@ from projector.context import Pipeline, ProviderCapabilities, ProviderSession, R
 from projector.context.tokens import Tokenizer, estimate
 from projector.formats.shared.history import History
 from stream.checks import check_flag, check_kind
+from stream.home import Home
 from stream.limits import check_id, check_position
 from stream.sqlite.statistics import StoreStatistics, store_statistics
 from stream.tasks import finish_anyway
@@ -69,9 +70,16 @@ class Ledger:
     """
 
     def __init__(self, store: EventStore, tables: LedgerTables, projectors: Sequence[Projector[Any]] = ()) -> None:
-        self.engine = engine = Engine(store, tables, projectors)
+        self._home = Home("this ledger")
+        self._engine = engine = Engine(store, tables, projectors)
         self.store, self.tables, self.projectors = engine.store, engine.tables, engine.projectors
         self._runs = Runs(engine)
+
+    @property
+    def engine(self) -> Engine:
+        """What the functions work on that do it all. Raises `StoreElsewhere` in another event loop, or behind a fork."""
+        self._home.check()
+        return self._engine
 
     async def begin_run(
         self, conversation: str, *, run_id: str | None = None, parent: str | Parent | None = ACTIVE_LEAF,
@@ -387,9 +395,12 @@ class Ledger:
 
     async def close(self) -> None:
         """Closes what it opened. Runs that were not ended stay open, to be recovered."""
+        if not self._home.has_ended():
+            self._home.check()
         await finish_anyway(self._close())
 
     async def _close(self) -> None:
-        await self._runs.close()
+        if not self._home.has_ended():
+            await self._runs.close()
         await self.store.close()
         await self.tables.database.close()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from stream.admission import Append, Watermark, admit, check_adoption, prepare
 from stream.clock import now_ms
 from stream.errors import SeqConflict, StoreClosed, Truncated
+from stream.home import Home
 from stream.limits import check_id, check_position, check_prefix, cut_page
 from stream.records import AppendResult, Bounds, Event, Producer, Snapshot, SnapshotInfo, StreamInfo
 from stream.snapshots import check_dispensable, check_snapshot, open_envelope, require_snapshot, seal
@@ -30,6 +31,7 @@ class MemoryStore:
         self._wakeups = Wakeups()
         self._clock_ms = clock_ms
         self._closed = False
+        self.home = Home("this store in memory")
 
     @property
     def snapshots(self) -> MemorySnapshots:
@@ -102,6 +104,7 @@ class MemoryStore:
         """See `EventStore.wait`."""
         check_id("stream id", stream_id)
         check_position("after", after)
+        self.home.check()
         with self._wakeups.expect(stream_id) as signal:
             if self.stream(stream_id).head <= after:
                 await await_signal(signal)
@@ -125,6 +128,7 @@ class MemoryStore:
     async def streams(self, *, prefix: str = "") -> AsyncIterator[StreamInfo]:
         """See `EventStore.streams`."""
         check_prefix("prefix", prefix)
+        self.home.check()
         if self._closed:
             raise StoreClosed("the store is closed")
         for stream_id in sorted(self._streams):
@@ -134,12 +138,15 @@ class MemoryStore:
 
     async def close(self) -> None:
         """See `EventStore.close`."""
+        if not self.home.has_ended():
+            self.home.check()
         self._closed = True
         self._wakeups.wake_all()
 
     def stream(self, stream_id: str) -> _Stream:
-        """The stream, or an empty one that is not kept; raises `InvalidId` or `StoreClosed`."""
+        """The stream, or an empty one that is not kept; raises `InvalidId`, `StoreElsewhere` or `StoreClosed`."""
         check_id("stream id", stream_id)
+        self.home.check()
         if self._closed:
             raise StoreClosed("the store is closed")
         return self._streams.get(stream_id) or _Stream(stream_id)

@@ -164,6 +164,7 @@ class Run:
 
         A cancelled caller does not stop it. If it raises, the run is still open: call it again, or recover it.
         """
+        self._outbox.home.check()
         if outcome is not None and outcome not in _OUTCOMES:
             raise ValueError(f"{shown(outcome)} is no outcome of a run: use {', '.join(_OUTCOMES)}")
         if finish_reason is not None:
@@ -178,6 +179,7 @@ class Run:
 
     async def close(self) -> None:
         """Leaves the run without ending it, after what it has said is durable or refused: it stays open."""
+        self._outbox.home.check()
         self._is_closed = True
         await self._wait_for_media()
         try:

@@ -14,6 +14,7 @@ from stream.sqlite import MEMORY as IN_MEMORY
 from stream.sqlite import SqliteStore
 from stream.sqlite import backup as files
 from stream.sqlite.files import discard
+from stream.sqlite.place import absolute
 from stream.sqlite.scripts import read_scripts
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ async def back_up(engine: Engine, target: str, log_target: str | None) -> int:
     store, own = engine.store, engine.tables.database
     if not isinstance(store, SqliteStore) or own.path == IN_MEMORY:
         raise _no_file()
+    target, log_target = absolute(target), None if log_target is None else absolute(log_target)
+    own.check()
+    store.database.check()
     if store.database is own:
         if log_target is not None:
             raise StoreUnusable(log_target, "log and ledger lie in one file: one copy holds both")

@@ -78,6 +78,7 @@ class SqliteStore:
         """See `EventStore.append`."""
         append = prepare(stream_id, events, expected_seq=expected_seq, append_id=append_id, producer=producer)
         if append.events:
+            self.database.home.check()
             return await self._appender.append(append)
         head = (await self.bounds(stream_id)).head
         return admit(append, head=head, watermark=None, earlier=None) or AppendResult(head + 1, head)
@@ -119,6 +120,7 @@ class SqliteStore:
         """See `EventStore.wait`. Other processes are seen by a poll, one for all waiters of this store."""
         check_id("stream id", stream_id)
         check_position("after", after)
+        self.database.home.check()
         with self._wakeups.expect(stream_id) as signal, self._watching():
             if (await self.bounds(stream_id)).head <= after:
                 await await_signal(signal)
@@ -156,6 +158,7 @@ class SqliteStore:
 
     async def settle(self) -> None:
         """Waits until rows below the floors are swept; nothing but the file's size depends on it."""
+        self.database.home.check()
         await self._sweeper.settled()
 
     async def streams(self, *, prefix: str = "") -> AsyncIterator[StreamInfo]:
@@ -174,10 +177,13 @@ class SqliteStore:
 
     async def close(self) -> None:
         """See `EventStore.close`."""
+        if not self.database.home.has_ended():
+            self.database.home.check()
         await finish_anyway(self._close())
 
     async def _close(self) -> None:
-        await self._sweeper.close()
+        if not self.database.home.has_ended():
+            await self._sweeper.close()
         await self.database.close()
         self._wakeups.wake_all()
 

@@ -4,6 +4,27 @@ A case takes a backend and asserts. Nothing here knows how a store is built; wha
 """
 
 from stream.testing.case import CASES
-from stream.testing.contract import adopting, appending, bad_input, disturbing, following, keeping, reading, sharing
+from stream.testing.contract import (
+    adopting,
+    appending,
+    bad_input,
+    disturbing,
+    elsewhere,
+    following,
+    keeping,
+    reading,
+    sharing,
+)
 
-__all__ = ["CASES", "adopting", "appending", "bad_input", "disturbing", "following", "keeping", "reading", "sharing"]
+__all__ = [
+    "CASES",
+    "adopting",
+    "appending",
+    "bad_input",
+    "disturbing",
+    "elsewhere",
+    "following",
+    "keeping",
+    "reading",
+    "sharing",
+]
