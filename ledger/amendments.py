@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ledger.checks import check_blocks, check_labels, check_patch
 from ledger.errors import UnknownMessage
 from ledger.kinds import check_conversation_id
 from ledger.tables.media import put_media
 from projector import events as ev
 from projector.context.retention import POLICY
-from projector.events import validate
-from projector.json_text import dump, encode, join_fields, raw
+from projector.json_text import dump, join_fields, raw
+from projector.validation import validate
+from stream.checks import check_flag, check_kind, check_name, check_text
+from stream.limits import check_events, check_id, check_position
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +26,10 @@ if TYPE_CHECKING:
 async def record(engine: Engine, conversation: str, events: Sequence[NewEvent], *, expected_seq: int | None) -> AppendResult:
     """See `Ledger.record`."""
     check_conversation_id(conversation)
-    validate(list(events))
+    check_events(events)
+    if expected_seq is not None:
+        check_position("expected_seq", expected_seq)
+    validate(events)
     while True:
         result = await engine.store.append(conversation, events, expected_seq=expected_seq)
         if not events or await engine.stays(conversation, result.last_seq):
@@ -37,18 +43,20 @@ async def select(engine: Engine, conversation: str, message_id: str) -> None:
 
 async def annotate(engine: Engine, conversation: str, message_id: str, patch: Mapping[str, Any]) -> None:
     """See `Ledger.annotate`."""
-    body = ev.MessageAnnotated(message_id, raw(dump(dict(patch))))
+    body = ev.MessageAnnotated(message_id, raw(join_fields(check_patch("patch", patch))))
     await _amend(engine, conversation, message_id, body, is_open_enough=True)
 
 
 async def redact(engine: Engine, conversation: str, message_id: str, blocks: Sequence[Block], *, reason: str | None) -> None:
     """See `Ledger.redact`."""
+    text = check_blocks("blocks", blocks)
+    if reason is not None:
+        check_text("reason", reason)
     await _require_message(engine, conversation, message_id, is_open_enough=True)
     message = await engine.tables.message(conversation, message_id)
     if message is not None and POLICY in message.metadata:
         await annotate(engine, conversation, message_id, {POLICY: None})
-    body = ev.MessageRedacted(message_id, raw(encode(list(blocks)).decode()), reason)
-    await _amend(engine, conversation, message_id, body, is_open_enough=True)
+    await _amend(engine, conversation, message_id, ev.MessageRedacted(message_id, raw(text), reason), is_open_enough=True)
 
 
 async def describe(
@@ -61,10 +69,14 @@ async def describe(
     archived: bool | None,
 ) -> None:
     """See `Ledger.describe`."""
-    fields = {name: dump(value) for name, value in (metadata or {}).items()}
-    if labels is not None:
-        fields["labels"] = dump(list(labels))
     check_conversation_id(conversation)
+    if title is not None:
+        check_text("title", title)
+    fields = {} if metadata is None else check_patch("metadata", metadata)
+    if labels is not None:
+        fields["labels"] = dump(check_labels("labels", labels))
+    if archived is not None:
+        check_flag("archived", archived)
     stays = False
     while not stays and (title is not None or fields):
         is_new = (await engine.store.bounds(conversation)).head == 0
@@ -76,8 +88,11 @@ async def describe(
 
 async def add_media(engine: Engine, conversation: str, data: bytes, media_type: str) -> str:
     """See `Ledger.add_media`."""
+    check_conversation_id(conversation)
+    check_kind("data", data, bytes, "bytes")
+    check_name("media_type", media_type)
     while True:
-        media_id = await put_media(engine.tables, check_conversation_id(conversation), data, media_type)
+        media_id = await put_media(engine.tables, conversation, data, media_type)
         stays = await engine.note(conversation, ev.MediaAdded(media_id, media_type, len(data)))
         if stays and media_id in await engine.tables.media_of(conversation):  # or they were erased between the two
             return media_id
@@ -92,6 +107,7 @@ async def _amend(engine: Engine, conversation: str, message_id: str, body: ev.Bo
 
 
 async def _require_message(engine: Engine, conversation: str, message_id: str, *, is_open_enough: bool = False) -> None:
+    check_id("message_id", message_id)
     state = (await engine.require(conversation)).state
     if is_open_enough and any(run.find(message_id) for run in state.open.values()):
         return

@@ -11,7 +11,8 @@ from ledger.erasure import is_pending
 from ledger.errors import LedgerBehind, LedgerDiverged, UnknownConversation
 from ledger.kinds import is_reserved
 from ledger.moment import look
-from projector.events import to_event, validate
+from projector.events import to_event
+from projector.validation import validate
 from stream import Bounds, CorruptEvent
 from stream.limits import check_id
 

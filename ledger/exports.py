@@ -9,17 +9,19 @@ from msgspec.structs import replace
 from ledger.errors import LedgerDamaged, UnknownMedia
 from ledger.tables.media import get_media
 from ledger.transcript import read_transcript
+from projector import Message
 from projector.formats import STREAM_WRITERS, WRITERS, Export, write_stream
 from projector.formats.outgoing.metadata import leftovers
 from projector.formats.registry import NAMED
 from projector.formats.shared.history import Loss
 from projector.formats.shared.media_refs import attach, names_of
+from stream.checks import check_kind, check_list, shown
+from stream.limits import check_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ledger.engine import Engine
-    from projector import Message
 
 
 async def export(
@@ -31,9 +33,11 @@ async def export(
     messages: Sequence[Message] | None,
 ) -> Export:
     """See `Ledger.export`."""
-    if format_name not in WRITERS and format_name not in STREAM_WRITERS:
-        names = ", ".join((*WRITERS, *STREAM_WRITERS))
-        raise ValueError(f"{format_name!r} is no format to export to: use one of {names}")
+    check_id("conversation id", conversation)
+    if format_name not in (formats := (*WRITERS, *STREAM_WRITERS)):
+        raise ValueError(f"format {shown(format_name)} is no format to export to: use one of {', '.join(formats)}")
+    for number, message in enumerate(check_list("messages", messages, "Messages") if messages is not None else ()):
+        check_kind(f"messages[{number}]", message, Message, "a Message")
     path = await read_transcript(engine, conversation, selections=selections) if messages is None else messages
     found: dict[str, bytes] = {}
     missing: list[Loss] = []

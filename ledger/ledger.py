@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from ledger.amendments import add_media, annotate, describe, record, redact, select
+from ledger.checks import check_ids
 from ledger.context.context import Context, expand, make_context, recover_overflow
 from ledger.context.sends import arrive, begin_send
 from ledger.engine import Engine
@@ -29,7 +29,10 @@ from ledger.upkeep.erase import erase
 from ledger.upkeep.reconcile import reconcile
 from projector.context import Pipeline, ProviderCapabilities, ProviderSession, Refusal, Request, Used
 from projector.context.tokens import Tokenizer, estimate
-from stream.limits import check_position
+from projector.formats.shared.history import History
+from stream.checks import check_flag, check_kind
+from stream.home import Home
+from stream.limits import check_id, check_position
 from stream.sqlite.statistics import StoreStatistics, store_statistics
 from stream.tasks import finish_anyway
 
@@ -50,7 +53,6 @@ if TYPE_CHECKING:
     from projector.context.overflow import Recovery
     from projector.events import Action, ContextExpanded
     from projector.formats import Export
-    from projector.formats.shared.history import History
     from projector.run_draft import Anomaly
     from stream import AppendResult, Event, EventStore, NewEvent
 
@@ -68,9 +70,16 @@ class Ledger:
     """
 
     def __init__(self, store: EventStore, tables: LedgerTables, projectors: Sequence[Projector[Any]] = ()) -> None:
-        self.engine = engine = Engine(store, tables, projectors)
+        self._home = Home("this ledger")
+        self._engine = engine = Engine(store, tables, projectors)
         self.store, self.tables, self.projectors = engine.store, engine.tables, engine.projectors
         self._runs = Runs(engine)
+
+    @property
+    def engine(self) -> Engine:
+        """What the functions work on that do it all. Raises `StoreElsewhere` in another event loop, or behind a fork."""
+        self._home.check()
+        return self._engine
 
     async def begin_run(
         self, conversation: str, *, run_id: str | None = None, parent: str | Parent | None = ACTIVE_LEAF,
@@ -104,6 +113,7 @@ class Ledger:
         flush_ms: int = 100,
     ) -> Beginning:  # fmt: skip
         """A run behind an earlier message; what it supersedes stays readable. Otherwise as `run`."""
+        check_id("message_id", message_id)
         return Beginning(self._runs, conversation, RunOptions(run_id, message_id, format, trigger, model, provider, flush_ms))
 
     async def record(self, conversation: str, events: Sequence[NewEvent], *, expected_seq: int | None = None) -> AppendResult:
@@ -115,6 +125,7 @@ class Ledger:
 
         Its media go to the store. Raises `ImportDiffers` where the conversation holds something else in its place.
         """
+        check_kind("history", history, History, "a History")
         return await import_history(self.engine, conversation, Recorded(history))
 
     async def import_file(
@@ -133,7 +144,7 @@ class Ledger:
         can't be stored, `ImportDiffers` where the conversation holds something else in its place, `ValueError` for a
         format that is none, and for `into` with a folder, `InvalidId`.
         """
-        return await import_file(self.engine, Path(path), format=format, into=into, progress=progress)
+        return await import_file(self.engine, path, format=format, into=into, progress=progress)
 
     async def select(self, conversation: str, message_id: str) -> None:
         """Makes the path through a committed message the active one, until a later turn is committed at one of its forks.
@@ -219,9 +230,9 @@ class Ledger:
         not fit its message, and `UnknownConversation` where it was erased meanwhile.
         """
         return await make_context(
-            self.engine, conversation, provider=provider, pipeline=pipeline, turn=turn, run=run, selections=selections or {},
-            capabilities=capabilities, system_prompt=system_prompt, working_directory=working_directory, mode=mode, now=now,
-            used=used,
+            self.engine, conversation, provider=provider, pipeline=pipeline, turn=turn, run=run,
+            selections={} if selections is None else selections, capabilities=capabilities, system_prompt=system_prompt,
+            working_directory=working_directory, mode=mode, now=now, used=used,
         )  # fmt: skip
 
     async def expand(
@@ -259,12 +270,11 @@ class Ledger:
         The answer is looked for on the path that the context is of, or with `run` on that of another open run. Raises
         `NoSend` where this send is not under way: it was acknowledged before, or another one was begun instead.
         """
-        sent = [message.id for message in context.send.messages]
-        return await arrive(self.engine, context, sent, reply_ids, run=run, session_id=session_id)
+        return await arrive(self.engine, context, None, reply_ids, run=run, session_id=session_id)
 
     async def received(self, context: Context, ids: Collection[str], *, run: Run | str | None = None) -> ProviderSession:
         """Says after a crash what of a send has arrived, where a program can prove it; that may be nothing."""
-        return await arrive(self.engine, context, ids, (), run=run, session_id=None)
+        return await arrive(self.engine, context, check_ids("ids", ids), (), run=run, session_id=None)
 
     async def open_runs(self, conversation: str) -> list[OpenRun]:
         """The runs that have no end, with what they have said so far; nothing of it is committed."""
@@ -368,6 +378,7 @@ class Ledger:
 
     async def statistics(self, *, exact: bool = False) -> StoreStatistics:
         """What the file holds; `exact` looks at every row. Raises `StoreUnusable` where there is no file of both."""
+        check_flag("exact", exact)
         return await store_statistics(file_of(self.engine).database, exact=exact)
 
     async def catch_up(self, conversation: str) -> Caught:
@@ -380,13 +391,16 @@ class Ledger:
 
     def forget(self, conversation: str) -> None:
         """Drops what this process remembers of a conversation: a repair has moved it."""
-        self.engine.forget(conversation)
+        self.engine.forget(check_id("conversation id", conversation))
 
     async def close(self) -> None:
         """Closes what it opened. Runs that were not ended stay open, to be recovered."""
+        if not self._home.has_ended():
+            self._home.check()
         await finish_anyway(self._close())
 
     async def _close(self) -> None:
-        await self._runs.close()
+        if not self._home.has_ended():
+            await self._runs.close()
         await self.store.close()
         await self.tables.database.close()

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from ledger.checks import check_limit
 from ledger.errors import LedgerBehind, LedgerDiverged, UnknownRun
 from ledger.following import open_runs_of
+from ledger.records import ConversationInfo
 from ledger.tables.texts import is_text
 from projector import load, open_runs
 from stream import CorruptEvent, SnapshotUnreadable
+from stream.checks import check_choice, check_flag, check_kind, check_text
+from stream.limits import MAX_RUN_ID_BYTES, check_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ledger.engine import Engine
     from ledger.following import OpenRun
-    from ledger.records import ConversationInfo, RunInfo
+    from ledger.records import RunInfo
     from ledger.tables.conversations import Page
     from projector import State
     from projector.run_draft import Anomaly
 
+STATUSES: Final = ("open", "created", "streaming", "committed", "superseded", "failed", "cancelled")
+"""What can be asked for of a run."""
+
 
 async def list_conversations(engine: Engine, page: Page) -> AsyncIterator[ConversationInfo]:
     """See `Ledger.conversations`."""
-    if page.limit is not None and page.limit < 0:
-        raise ValueError(f"limit must be 0 or more, not {page.limit}")
+    _check_page(page)
     if not is_text(page.prefix) or not is_text(page.label or ""):  # no id begins so, no label is found so
         return
     await engine.catch_up_all()
@@ -36,6 +42,8 @@ async def list_conversations(engine: Engine, page: Page) -> AsyncIterator[Conver
 
 async def list_runs(engine: Engine, conversation: str | None, *, status: str | None) -> AsyncIterator[RunInfo]:
     """See `Ledger.runs`."""
+    if status is not None:
+        check_choice("status", status, STATUSES)
     if conversation is not None:
         await engine.read_up(conversation)
     else:
@@ -49,6 +57,7 @@ async def list_runs(engine: Engine, conversation: str | None, *, status: str | N
 
 async def find_run(engine: Engine, run_id: str) -> str:
     """See `Ledger.find_run`."""
+    check_id("run_id", run_id, max_bytes=MAX_RUN_ID_BYTES)
     await engine.catch_up_all()
     homes = await engine.tables.homes(run_id)
     if len(homes) != 1:
@@ -69,6 +78,17 @@ async def list_anomalies(engine: Engine, conversation: str) -> list[Anomaly]:
     except SnapshotUnreadable:
         return []
     return list(loaded.state.anomalies)
+
+
+def _check_page(page: Page) -> None:
+    check_limit("limit", page.limit)
+    check_text("prefix", page.prefix)
+    check_flag("archived", page.archived)
+    for name, value in (("label", page.label), ("title", page.title)):
+        if value is not None:
+            check_text(name, value)
+    if page.after is not None:
+        check_kind("after", page.after, ConversationInfo, "the ConversationInfo of the page before")
 
 
 class _States:

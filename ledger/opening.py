@@ -8,15 +8,15 @@ from ledger.errors import LogReplaced
 from ledger.ledger import Ledger
 from ledger.tables.logs import know_log
 from ledger.tables.tables import LedgerTables
+from projector import Projector
 from stream import MemoryStore, Opening, open_store
+from stream.checks import check_flag, check_kind, check_list, check_name
 from stream.opening import sqlite_path
 from stream.sqlite import MEMORY, Database, Durability, SqliteStore, open_database
 from stream.tasks import finish_anyway
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from projector import Projector
 
 
 def open_ledger(
@@ -34,6 +34,13 @@ def open_ledger(
     snapshots of `projectors`, too. With `create=False` a missing file is an error. Raises `StoreUnusable`, and
     `LogReplaced` for a log elsewhere that is not this ledger's, unless it is to `take_over_log` (as `reconcile` does).
     """
+    check_name("url", url)
+    if log is not None:
+        check_name("log", log)
+    for number, projector in enumerate(check_list("projectors", projectors, "Projectors")):
+        check_kind(f"projectors[{number}]", projector, Projector, "a Projector")
+    check_flag("create", create)
+    check_flag("take_over_log", take_over_log)
 
     async def make() -> Ledger:
         store = await open_store(url if log is None else log, create=create, durability=durability)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from ledger.checks import check_limit, check_selections
 from ledger.errors import UnknownMessage
 from ledger.tables import messages
 from ledger.tables.conversations import position
 from ledger.tables.paths import read_path
 from projector import fork_points
+from stream.checks import shown
+from stream.limits import check_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,10 +39,12 @@ async def read_transcript(
     limit: int | None = None,
 ) -> list[Message]:
     """See `Ledger.transcript`."""
-    if limit is not None and limit < 0:
-        raise ValueError(f"limit must be 0 or more, not {limit}")
+    check_limit("limit", limit)
+    check_selections("selections", selections)
+    if before is not None:
+        check_id("before", before)
     if branch not in ("active", "all"):
-        raise ValueError(f"{branch!r} is no branch: use 'active' or 'all', or name turns by selections")
+        raise ValueError(f"{shown(branch)} is no branch: use 'active' or 'all', or name turns by selections")
     await engine.read_up(conversation)
 
     async def job(sql: Sql) -> list[Message]:

@@ -9,14 +9,16 @@ import structlog
 
 from projector.foreign import count_unkept, first_unkept
 from projector.loading import Loaded, load, restore
+from projector.projector import Projector
 from stream import Snapshot, SnapshotUnreadable
+from stream.checks import check_flag, check_kind, check_list, check_mapping, shown
 from stream.clock import now_ms
+from stream.limits import check_position
 from stream.snapshots import outdated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from projector.projector import Projector
     from stream import Bounds, EventStore, SnapshotInfo, SnapshotStore
 
 S = TypeVar("S")
@@ -65,6 +67,7 @@ async def compact(
     Events of types that are neither of the vocabulary nor among what a projector `keeps` hold the floor below them, and so
     does one that can't be read; with `drop_unkept` they go, and are counted. Raises what `load` raises.
     """
+    _check(projectors, pins, dry_run=dry_run, drop_unkept=drop_unkept)
     for projector in () if dry_run else projectors:
         await save_snapshot(projector, store, snapshots, stream_id, (known or {}).get(projector.name))
     bounds = bounds or await store.bounds(stream_id)
@@ -90,6 +93,15 @@ async def compact(
                 await snapshots.delete(stream_id, projector.name, last_seq)
         _LOG.info("stream.compacted", stream_id=stream_id, floor=floor, head=bounds.head, binds=binds, unkept=unkept)
     return Compaction(bounds.floor, floor, bounds.head, binds, unkept)
+
+
+def _check(projectors: object, pins: object, **flags: object) -> None:
+    for number, projector in enumerate(check_list("projectors", projectors, "Projectors")):
+        check_kind(f"projectors[{number}]", projector, Projector, "a Projector")
+    for reason, last_seq in check_mapping("pins", pins or {}, "reasons and positions").items():
+        check_position(f"pins[{shown(reason)}]", last_seq)
+    for name, flag in flags.items():
+        check_flag(name, flag)
 
 
 async def save_snapshot(

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from projector.json_text import NOTHING, InvalidJson, JsonText, decode, encode, split
-from stream import InvalidEvent, InvalidId, NewEvent
+from stream import NewEvent
 from stream.limits import MAX_ID_BYTES, MAX_RUN_ID_BYTES, check_id
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
@@ -362,23 +362,6 @@ def unknown_fields(body: Body, data: bytes) -> dict[str, JsonText]:
         return {}
     known = body.__struct_fields__
     return {name: text for name, text in split(data).items() if name not in known}
-
-
-def validate(events: list[NewEvent]) -> None:
-    """Raises `InvalidEvent` with the index of the first event whose body does not fit its type.
-
-    Unknown types pass if their body is a JSON object.
-    """
-    for index, event in enumerate(events):
-        try:
-            body = read_body(event.type, event.data)
-            if body is None:
-                split(event.data)
-            else:
-                check_ids(body)
-                check_objects(body)
-        except (InvalidJson, InvalidId) as error:
-            raise InvalidEvent(index, f"the body of {event.type!r} is wrong: {error}") from error
 
 
 def check_objects(body: Body) -> None:

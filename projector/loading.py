@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 import structlog
 
 from projector.json_text import InvalidJson
+from projector.projector import Projector
 from stream import Snapshot, SnapshotUnreadable, Truncated
+from stream.checks import check_kind
 
 if TYPE_CHECKING:
-    from projector.projector import Projector
     from stream import EventStore, SnapshotStore
 
 S = TypeVar("S")
@@ -31,6 +32,7 @@ async def load(projector: Projector[S], store: EventStore, snapshots: SnapshotSt
     is the base record: raises `SnapshotUnreadable` where none reaches down to the floor, never folds the
     bare tail. A log that is truncated meanwhile is loaded again.
     """
+    check_kind("projector", projector, Projector, "a Projector")
     while True:
         base = await _base(projector, store, snapshots, stream_id)
         try:

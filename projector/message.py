@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from projector.json_text import JsonText, decode, plain
+from projector.json_text import InvalidJson, JsonText, decode, is_json, plain
+
+FREE_FORM: Final = ("opaque", "input", "parts", "approval")
+"""The fields of a block that are JSON text."""
 
 
 class Block(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -75,6 +78,22 @@ class Message(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return "".join(block.text for block in self.blocks if block.kind == "text")
 
 
+def read_blocks(text: JsonText) -> list[Block]:
+    """A JSON array of blocks, such as a redaction puts in place of others. Raises `InvalidJson` for what is none."""
+    try:
+        blocks: list[Block] = decode(text, list[Block])
+    except InvalidJson as error:
+        raise InvalidJson(f"blocks is no list of blocks: {error}") from error
+    for number, block in enumerate(blocks):
+        for name in FREE_FORM:
+            value = getattr(block, name)
+            if value is not None and not is_json(value):
+                raise InvalidJson(f"{name} of block {number} is no JSON text")
+        if not all(is_json(citation) for citation in block.citations):
+            raise InvalidJson(f"a citation of block {number} is no JSON text")
+    return blocks
+
+
 def present(message: Message) -> dict[str, Any]:
     """The message as plain values, JSON text decoded; absent fields are left out."""
     shown: dict[str, Any] = msgspec.to_builtins(message)
@@ -88,7 +107,7 @@ def present(message: Message) -> dict[str, Any]:
 
 def _present_block(block: Block) -> dict[str, Any]:
     shown: dict[str, Any] = msgspec.to_builtins(block)
-    for name in ("opaque", "input", "parts", "approval"):
+    for name in FREE_FORM:
         if name in shown:
             shown[name] = plain(shown[name])
     if block.citations:

@@ -64,15 +64,16 @@ class GrowingText:
 
 
 class GrowingTable(Generic[K, V]):
-    """An immutable mapping in order of insertion, with `add` in O(1); `replace` and `without` copy."""
+    """An immutable mapping in order of insertion, with `add` in O(1); `replace` copies references only, `without` copies."""
 
-    __slots__ = ("_index", "_size", "_values")
+    __slots__ = ("_index", "_owns_index", "_size", "_values")
 
     def __init__(self, items: Iterable[tuple[K, V]] = ()) -> None:
         pairs = list(items)
         self._index: dict[K, int] = {key: place for place, (key, _) in enumerate(pairs)}
         self._values: list[V] = [value for _, value in pairs]
         self._size = len(pairs)
+        self._owns_index = True
 
     def get(self, key: K) -> V | None:
         """The value of a key, or None."""
@@ -81,11 +82,12 @@ class GrowingTable(Generic[K, V]):
 
     def add(self, key: K, value: V) -> GrowingTable[K, V]:
         """The table with a new key behind the others."""
-        grown: GrowingTable[K, V] = (
-            GrowingTable.__new__(GrowingTable) if len(self._values) == self._size else GrowingTable(self.items())
-        )
-        if len(self._values) == self._size:
-            grown._index, grown._values = self._index, self._values
+        if self._owns_index and len(self._values) == self._size:
+            grown = self._share(self._values, self._index)
+        elif len(self._values) == len(self._index) == self._size:
+            grown = self._share(self._values, self._index.copy())
+        else:
+            grown = GrowingTable(self.items())
         grown._size = self._size + 1
         grown._index[key] = self._size
         grown._values.append(value)
@@ -93,7 +95,15 @@ class GrowingTable(Generic[K, V]):
 
     def replace(self, key: K, value: V) -> GrowingTable[K, V]:
         """The table with another value at a key it has."""
-        return GrowingTable((own, value if own == key else old) for own, old in self.items())
+        values = self._values[: self._size]
+        values[self._index[key]] = value
+        return self._share(values, self._index, owns_index=False)
+
+    def _share(self, values: list[V], index: dict[K, int], *, owns_index: bool = True) -> GrowingTable[K, V]:
+        """A table with these values. Who does not own the index puts nothing into it: others would find that in theirs."""
+        made: GrowingTable[K, V] = GrowingTable.__new__(GrowingTable)
+        made._index, made._values, made._size, made._owns_index = index, values, self._size, owns_index
+        return made
 
     def without(self, keys: Iterable[K]) -> GrowingTable[K, V]:
         """The table without some keys."""

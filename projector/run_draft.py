@@ -8,8 +8,8 @@ import msgspec
 from msgspec.structs import replace
 
 from projector.events import MessageAnnotated, MessageRedacted
-from projector.json_text import InvalidJson, JsonText, decode, dump, is_json, split, text_of
-from projector.message import Block, Unknown
+from projector.json_text import InvalidJson, JsonText, dump, split, text_of
+from projector.message import Block, Unknown, read_blocks
 from projector.persistent import GrowingList, GrowingTable, GrowingText
 
 if TYPE_CHECKING:
@@ -250,12 +250,9 @@ def read_patch(body: events.MessageAnnotated) -> dict[str, JsonText]:
 def redacted_blocks(body: events.MessageRedacted) -> list[Block]:
     """What stands in the place of what was redacted."""
     try:
-        blocks: list[Block] = decode(text_of(body.blocks) or "", list[Block])
+        blocks = read_blocks(text_of(body.blocks) or "")
     except InvalidJson as error:
         raise Refused(f"the blocks of the redaction are wrong: {error}") from error
-    free = (text for block in blocks for text in (block.opaque, block.input, block.parts, block.approval))
-    if any(text is not None and not is_json(text) for text in free):
-        raise Refused("a field of free form in the blocks of the redaction is no JSON text")
     return [replace(block, sealed=True, number=number) for number, block in enumerate(blocks)]
 
 

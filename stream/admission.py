@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from stream.checks import check_list, shown
 from stream.errors import InvalidEvent, ProducerFenced, ProducerGap, SeqConflict
 from stream.limits import MAX_INTEGER, check_events, check_id, check_position, check_producer
-from stream.records import AppendResult, NewEvent, Producer
+from stream.records import AppendResult, Event, NewEvent, Producer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from stream.records import Event
 
 _COUNTER: Final = itertools.count()
 
@@ -104,11 +103,15 @@ def check_adoption(stream_id: str, events: Sequence[Event], *, floor: int, origi
         raise ValueError(f"floor {floor} leaves no room for events")
     if origin > floor:
         raise ValueError(f"origin {origin} lies above the floor {floor}")
+    check_list("events", events, "Events")
+    check_list("producers", producers, "Producers")
     if not events and not floor:
         raise ValueError("there is nothing to adopt: no events, and no floor")
     for index, event in enumerate(events):
+        if not isinstance(event, Event):
+            raise InvalidEvent(index, f"it is {shown(event)}, not an Event")
         check_events([NewEvent(event.type, event.data)], first_index=index)
-        if event.seq != floor + 1 + index:
+        if check_position("seq", event.seq) != floor + 1 + index:
             raise InvalidEvent(index, f"its number is {event.seq}, after the floor {floor} it must be {floor + 1 + index}")
         check_position("at", event.at)
     for producer in producers:

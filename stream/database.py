@@ -24,7 +24,11 @@ class Sql(Protocol):
 
 
 class Database(Protocol):
-    """A database that is open. Every operation raises `StoreClosed`, `StoreUnusable`, `StoreFull` and `StoreBusy`."""
+    """A database that is open.
+
+    Every operation raises `StoreClosed`, `StoreUnusable`, `StoreFull`, `StoreBusy`, and `StoreElsewhere` in another event
+    loop than that of its opening and in a forked process.
+    """
 
     async def transact(self, job: Callable[[Sql], Awaitable[T]]) -> T:
         """Runs `job(sql)` as one transaction that is whole or absent; a cancelled caller does not cut it.

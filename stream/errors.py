@@ -107,6 +107,14 @@ class StoreClosed(StreamError):
     """The store was closed."""
 
 
+class StoreElsewhere(StreamError):
+    """The store was opened in another event loop, or before this process was forked; nothing was done, it lives on there."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(f"{what} {why}")
+        self.what, self.why = what, why
+
+
 class StoreUnusable(StreamError):
     """The place that was named is no store that this version can use."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stream.checks import check_text
 from stream.errors import Diverged
 from stream.limits import check_position
 
@@ -24,6 +25,8 @@ async def follow(store: EventStore, stream_id: str, *, after: int = 0, incarnati
     is closed under it.
     """
     check_position("after", after)
+    if incarnation is not None:
+        check_text("incarnation", incarnation)
     head = (await store.bounds(stream_id)).head
     if after > head or incarnation not in (None, store.incarnation):
         raise Diverged(stream_id, after, head, incarnation=None if incarnation == store.incarnation else incarnation)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from stream.checks import check_kind, check_list, shown
 from stream.errors import InvalidEvent, InvalidId
+from stream.records import NewEvent, Producer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from stream.records import Event, NewEvent, Producer
+    from stream.records import Event
 
 MAX_ID_BYTES: Final = 256
 MAX_RUN_ID_BYTES: Final = 200
@@ -20,32 +22,42 @@ MAX_APPEND_EVENTS: Final = 10_000
 MAX_PAGE_BYTES: Final = 16 * 1024 * 1024  # a page of `read` ends behind the event that reaches this, whatever its limit
 MAX_INTEGER: Final = 2**63 - 1
 PROTOCOL_PREFIX: Final = "ds:"  # ids of streams that serve a protocol and are no conversations begin so
+_LISTS: Final = (list, tuple)
 
 
-def check_id(what: str, value: str, *, max_bytes: int = MAX_ID_BYTES) -> str:
+def check_id(what: str, value: object, *, max_bytes: int = MAX_ID_BYTES) -> str:
     """Returns `value`, or raises `InvalidId` unless it is 1 to `max_bytes` bytes of UTF-8 without NUL."""
     why = _why_bad(value, max_bytes)
-    if why:
-        shown = repr(value)
-        if len(shown) > 42:
-            shown = shown[:41] + "…"  # an id of 10 kB would bury the reason
-        raise InvalidId(f"{what} {shown} {why}: use 1 to {max_bytes} bytes of UTF-8 without NUL")
+    if why or not isinstance(value, str):
+        raise InvalidId(f"{what} {shown(value)} {why}: use 1 to {max_bytes} bytes of UTF-8 without NUL")
     return value
 
 
 def check_position(what: str, value: object) -> int:
     """Returns `value`, or raises `ValueError` unless it is a whole number of at least 0 that a store can hold."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_INTEGER:
-        raise ValueError(f"{what} must be a whole number from 0 to {MAX_INTEGER}, not {value!r}")
+        raise ValueError(f"{what} must be a whole number from 0 to {MAX_INTEGER}, not {shown(value)}")
     return value
+
+
+def check_prefix(what: str, value: object) -> str:
+    """Returns `value`, or raises `InvalidId` unless an id can begin with it; the empty one is of all."""
+    return "" if isinstance(value, str) and not value else check_id(what, value)
 
 
 def check_events(events: Sequence[NewEvent], *, first_index: int = 0) -> None:
     """Raises `InvalidEvent` with the index of the first event that no store takes."""
+    if type(events) not in _LISTS:  # nearly all are
+        try:
+            check_list("events", events, "NewEvents")
+        except ValueError as error:
+            raise InvalidEvent(first_index, str(error)) from error
     if len(events) > MAX_APPEND_EVENTS:
         raise InvalidEvent(MAX_APPEND_EVENTS, f"an append holds at most {MAX_APPEND_EVENTS} events, not {len(events)}")
     total_bytes = 0
     for index, event in enumerate(events, first_index):
+        if not isinstance(event, NewEvent):
+            raise InvalidEvent(index, f"it is {shown(event)}, not a NewEvent")
         why = _why_bad(event.type, MAX_TYPE_BYTES)
         if why:
             raise InvalidEvent(index, f"its type {why}: use 1 to {MAX_TYPE_BYTES} bytes of UTF-8 without NUL")
@@ -71,6 +83,7 @@ def cut_page(events: list[Event]) -> list[Event]:
 
 def check_producer(producer: Producer) -> None:
     """Raises `InvalidId` or `ValueError` for a producer that no store takes."""
+    check_kind("producer", producer, Producer, "a Producer")
     check_id("producer id", producer.id)
     check_position("producer epoch", producer.epoch)
     check_position("producer seq", producer.seq)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from stream.admission import Append, Watermark, admit, check_adoption, prepare
 from stream.clock import now_ms
 from stream.errors import SeqConflict, StoreClosed, Truncated
-from stream.limits import check_id, check_position, cut_page
+from stream.home import Home
+from stream.limits import check_id, check_position, check_prefix, cut_page
 from stream.records import AppendResult, Bounds, Event, Producer, Snapshot, SnapshotInfo, StreamInfo
-from stream.snapshots import check_dispensable, check_snapshot, open_envelope, seal
+from stream.snapshots import check_dispensable, check_snapshot, open_envelope, require_snapshot, seal
 from stream.wakeups import Wakeups, await_signal
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class MemoryStore:
         self._wakeups = Wakeups()
         self._clock_ms = clock_ms
         self._closed = False
+        self.home = Home("this store in memory")
 
     @property
     def snapshots(self) -> MemorySnapshots:
@@ -100,7 +102,9 @@ class MemoryStore:
 
     async def wait(self, stream_id: str, *, after: int) -> None:
         """See `EventStore.wait`."""
+        check_id("stream id", stream_id)
         check_position("after", after)
+        self.home.check()
         with self._wakeups.expect(stream_id) as signal:
             if self.stream(stream_id).head <= after:
                 await await_signal(signal)
@@ -123,8 +127,8 @@ class MemoryStore:
 
     async def streams(self, *, prefix: str = "") -> AsyncIterator[StreamInfo]:
         """See `EventStore.streams`."""
-        if prefix:
-            check_id("prefix", prefix)
+        check_prefix("prefix", prefix)
+        self.home.check()
         if self._closed:
             raise StoreClosed("the store is closed")
         for stream_id in sorted(self._streams):
@@ -134,12 +138,15 @@ class MemoryStore:
 
     async def close(self) -> None:
         """See `EventStore.close`."""
+        if not self.home.has_ended():
+            self.home.check()
         self._closed = True
         self._wakeups.wake_all()
 
     def stream(self, stream_id: str) -> _Stream:
-        """The stream, or an empty one that is not kept; raises `InvalidId` or `StoreClosed`."""
+        """The stream, or an empty one that is not kept; raises `InvalidId`, `StoreElsewhere` or `StoreClosed`."""
         check_id("stream id", stream_id)
+        self.home.check()
         if self._closed:
             raise StoreClosed("the store is closed")
         return self._streams.get(stream_id) or _Stream(stream_id)
@@ -153,6 +160,7 @@ class MemorySnapshots:
 
     async def save(self, snapshot: Snapshot) -> bool:
         """See `SnapshotStore.save`."""
+        require_snapshot(snapshot)
         stream = self._store.stream(snapshot.stream_id)
         check_snapshot(snapshot, Bounds(stream.floor, stream.head, stream.origin))
         newest = self._newest(stream, snapshot.projector)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, get_args
 from urllib.parse import unquote
 
-from stream.errors import StoreUnusable
+from stream.checks import check_choice, check_flag, check_name
+from stream.errors import StoreElsewhere, StoreUnusable
 from stream.memory import MemoryStore
 from stream.sqlite.database import Durability, open_database
 from stream.sqlite.store import SqliteStore
@@ -32,8 +33,12 @@ def open_store(url: str, *, create: bool = True, durability: Durability = "full"
 
     `async with open_store(url) as store` closes it at the end; `await open_store(url)` leaves that to you. With
     `create=False` a missing file is an error. `durability="normal"` may lose the newest appends to a power cut.
-    Raises `StoreUnusable`.
+    The store works in the event loop that opens it. Raises `StoreUnusable`, also for a file of several names (hard
+    links), one beside the write-ahead log of another, and one that was open in the process that this was forked from.
     """
+    check_name("url", url)
+    check_flag("create", create)
+    check_choice("durability", durability, get_args(Durability))
 
     async def make() -> MemoryStore | SqliteStore:
         if url == MEMORY:
@@ -50,8 +55,13 @@ def open_store(url: str, *, create: bool = True, durability: Durability = "full"
 
 def sqlite_path(url: str) -> str:
     """The path in a `sqlite:///` URL or a bare path; raises `StoreUnusable` for other URLs."""
+    if not isinstance(url, str):
+        raise StoreUnusable(repr(url), "a place is named by a str: use str(path)")
     if url.startswith("sqlite:///"):
-        return unquote(url.removeprefix("sqlite:///"))
+        path = url.removeprefix("sqlite:///")
+        if "?" in path or "#" in path:
+            raise StoreUnusable(url, "a URL takes no options: leave out what begins with ? or #, in a name write %3F and %23")
+        return unquote(path)
     scheme, separator, _ = url.partition("://")
     if separator or url == MEMORY:
         raise StoreUnusable(url, f"{scheme}: is no kind of store: use a path, sqlite:///path or memory:")
@@ -77,5 +87,10 @@ class Opening(Generic[S]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._made is not None:
-            await finish_anyway(self._made.close())
+        if self._made is None:
+            return
+        try:
+            await self._made.close()
+        except StoreElsewhere:
+            if error is None:  # a child that ends within the block of its parent is told what ends it
+                raise

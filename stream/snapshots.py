@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from stream.checks import check_kind
 from stream.errors import SnapshotNeeded, SnapshotUnreadable
 from stream.limits import check_id, check_position
 from stream.records import Bounds, Snapshot, SnapshotInfo
@@ -73,15 +74,25 @@ def open_envelope(envelope: bytes, *, stream_id: str, projector: str) -> Snapsho
 
 
 def check_snapshot(snapshot: Snapshot, bounds: Bounds) -> None:
-    """Raises `ValueError` for a snapshot that no event of this life of the stream stands behind."""
-    check_id("stream id", snapshot.stream_id)
-    check_id("projector name", snapshot.projector)
-    check_position("last_seq", snapshot.last_seq)
+    """Raises `InvalidId` or `ValueError` for what is no snapshot, or one that no event of this life stands behind."""
+    require_snapshot(snapshot)
     if not bounds.origin < snapshot.last_seq <= bounds.head:
         raise ValueError(
             f"a snapshot of stream {snapshot.stream_id!r} at {snapshot.last_seq} lies outside its events "
             f"{bounds.origin + 1} to {bounds.head}"
         )
+
+
+def require_snapshot(snapshot: Snapshot) -> Snapshot:
+    """Returns a snapshot whose fields can be stored. Raises `InvalidId` or `ValueError`."""
+    check_kind("snapshot", snapshot, Snapshot, "a Snapshot")
+    check_id("stream id", snapshot.stream_id)
+    check_id("projector name", snapshot.projector)
+    check_position("version", snapshot.version)
+    check_position("last_seq", snapshot.last_seq)
+    check_position("created_at", snapshot.created_at)
+    check_kind("state", snapshot.state, bytes, "bytes")
+    return snapshot
 
 
 def check_dispensable(stream_id: str, projector: str, last_seq: int, bounds: Bounds, stored: Iterable[SnapshotInfo]) -> None:
@@ -97,7 +108,7 @@ def check_dispensable(stream_id: str, projector: str, last_seq: int, bounds: Bou
 
 async def retain(snapshots: SnapshotStore, stream_id: str, projector: str, *, keep: int) -> None:
     """Deletes all but the newest `keep` readable snapshots of a projector; `keep` is at least 1."""
-    if keep < 1:
+    if check_position("keep", keep) < 1:
         raise ValueError(f"keep must be at least 1, not {keep}: delete the projector's snapshots by its name instead")
     for last_seq in outdated(await snapshots.list(stream_id), projector, keep=keep):
         await snapshots.delete(stream_id, projector, last_seq)

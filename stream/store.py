@@ -15,7 +15,9 @@ class EventStore(Protocol):
     """An append-only log per stream, with gap-free numbers from 1.
 
     Every method raises `InvalidId` for an id that can't be stored, `ValueError` for a negative position, and
-    `StoreClosed` after `close`. A cancelled call has an unknown outcome, but is never half done.
+    `StoreClosed` after `close`. A cancelled call has an unknown outcome, but is never half done. In another event loop
+    or thread than that of its opening, and in a process that was forked since, a store works, or every method raises
+    `StoreElsewhere` at once, `close` too; where it was opened it lives on.
     """
 
     @property

@@ -11,10 +11,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from projector import transcript
-from projector.events import ConversationCreated, to_event, validate
+from projector.events import ConversationCreated, to_event
 from projector.formats.format import FormatError
 from projector.formats.shared.history import runs_of
 from projector.json_text import dump, raw
+from projector.validation import validate
 from stream import Event
 
 if TYPE_CHECKING:

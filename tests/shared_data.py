@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from projector import transcript
-from projector.events import to_event, validate
+from projector.events import to_event
 from projector.formats.shared.history import runs_of
+from projector.validation import validate
 from stream import Event
 
 if TYPE_CHECKING:

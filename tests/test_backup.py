@@ -186,11 +186,11 @@ async def test_places_that_can_not_be_are_named(tmp_path: Path) -> None:
     for target, why in (
         ("no/copy.db", "folder does not exist"),
         ("x" * 300, "can't be written"),
-        ("a\0b", "no path of a file"),
+        ("a\0b", "no NUL"),
     ):
         assert why in await refused(back_up(str(path), str(tmp_path / target)))
         assert why in await refused(restore(str(path), str(tmp_path / target), KNOWN))
-    for backup, why in (("missing.db", "no such file"), (".", "no file"), ("a\0b", "no path of a file")):
+    for backup, why in (("missing.db", "no such file"), (".", "no file"), ("a\0b", "no NUL")):
         assert why in await refused(restore(str(tmp_path / backup), str(tmp_path / "again.db"), KNOWN))
     for job in (back_up(str(path), ""), restore("", str(tmp_path / "again.db"), KNOWN), restore(str(path), "", KNOWN)):
         assert "''" in await refused(job)

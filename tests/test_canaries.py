@@ -12,7 +12,9 @@ from stream.testing.canaries import CANARIES, Canary, SharedMemory
 QUICK = [case for case in CASES if "large" not in case.needs]
 NEEDS_A_CANCEL = {"torn batch"}
 NEEDS_ANOTHER_STORE = {"stopped deletion", "order by clocks"}
-FOR_MACHINES = [canary for canary in CANARIES if canary.name not in NEEDS_A_CANCEL | NEEDS_ANOTHER_STORE]
+FOR_MACHINES = [  # one store, one loop, no fork
+    canary for canary in CANARIES if canary.name not in NEEDS_A_CANCEL | NEEDS_ANOTHER_STORE and canary.law != 16
+]
 UNTIL_FOUND = settings(
     max_examples=500,
     stateful_step_count=50,
@@ -35,7 +37,7 @@ async def test_a_canary_is_caught_by_the_case_that_names_its_fault(canary: Canar
     naming = [case for case in QUICK if case.claim.__name__ == canary.caught_by]
     assert naming
     assert all(canary.law in case.laws for case in naming)
-    failures = await check(canary.make_backend, naming, limit_s=5)
+    failures = await check(canary.make_backend, naming, limit_s=20)
     print(f"{canary.name}: {[(failure.case.name, repr(failure.error)) for failure in failures]}")
     assert failures
     assert not [failure for failure in failures if isinstance(failure.error, TimeoutError)]

@@ -17,10 +17,11 @@ from ledger.runs.outbox import Outbox
 from ledger.transfer.encoded import encode_bodies
 from projector import State, open_runs
 from projector.deltas import join_events
-from projector.events import BlockDelta, BlockSealed, Body, MessageStarted, to_event, validate
+from projector.events import BlockDelta, BlockSealed, Body, MessageStarted, to_event
 from projector.folds import project
 from projector.json_text import raw
 from projector.run_draft import RunDraft
+from projector.validation import validate
 from stream import Event, InvalidEvent, MemoryStore, NewEvent, Producer
 from stream.limits import MAX_APPEND_EVENTS, check_events
 from tests.talk import finished, new, said, started

@@ -9,9 +9,9 @@ import pytest
 
 from ledger import open_ledger
 from projector import InvalidJson, transcript
-from projector.events import validate
 from projector.formats import FormatError
 from projector.formats.anthropic.stream_reader import AnthropicStream
+from projector.validation import validate
 from stream import Event, InvalidEvent, NewEvent
 from tests.talk import new, said, started
 
@@ -41,12 +41,12 @@ def test_bytes_that_are_no_text_are_refused_and_never_make_a_fold_raise(data: by
 
 async def test_what_does_not_fit_its_type_is_refused_where_it_is_said() -> None:
     async with open_ledger("memory:") as ledger:
-        with pytest.raises(InvalidEvent):
+        with pytest.raises(ValueError, match="model must be text"):
             await ledger.begin_run("c", model=5)  # type: ignore[arg-type]
         async with ledger.run("c") as run:
-            with pytest.raises(InvalidEvent):
+            with pytest.raises(ValueError, match="role must be one of"):
                 await run.message("human", "hi")  # type: ignore[arg-type]
-            with pytest.raises(InvalidEvent):
+            with pytest.raises(ValueError, match="status must be one of"):
                 await run.tool_result("call", "x", status="success")  # type: ignore[arg-type]
             with pytest.raises(ValueError, match="no outcome"):
                 await run.finish("done")  # type: ignore[arg-type]

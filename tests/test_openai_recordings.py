@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from projector.events import RunUsage, to_event, validate
+from projector.events import RunUsage, to_event
 from projector.formats import FormatError
 from projector.formats.chat import reader as chat
 from projector.formats.chat import stream_writer as chat_chunks
@@ -21,6 +21,7 @@ from projector.formats.responses import writer as responses_writer
 from projector.formats.validators import validate_chat, validate_responses
 from projector.json_text import is_json
 from projector.message import Block, Message
+from projector.validation import validate
 from tests import recordings as anthropic
 from tests.openai_answers import answer_of, chat_usage, read_chat, read_responses, responses_usage
 from tests.openai_recordings import (

@@ -150,7 +150,7 @@ def test_what_is_there_is_not_overwritten(shell: Shell, tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"my diary\n" * 500, b"SQLite format 3\0" + b"\0" * 5000])
 def test_what_is_no_backup_makes_no_store(shell: Shell, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "copy.db").write_bytes(content)
-    assert refused(shell, "restore", "copy.db").startswith("tailfold: copy.db: ")
+    assert refused(shell, "restore", "copy.db").startswith(f"tailfold: {tmp_path}/copy.db: ")
     assert names(tmp_path) == {"copy.db"}
     assert "no such file" in refused(shell, "restore", "missing.db")
     assert "no file" in refused(shell, "restore", str(tmp_path))
@@ -181,7 +181,8 @@ def test_no_room_for_a_backup_is_one_line(shell: Shell, tmp_path: Path) -> None:
         other.execute("SELECT * FROM streams").fetchall()
         done = subprocess.run(shell.command("backup", "copy.db"), preexec_fn=limit, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "tailfold: copy.db: there is no room left for it, nothing was made: make room or name another place\n"
+    why = "there is no room left for it, nothing was made: make room or name another place"
+    assert done.stderr == f"tailfold: {tmp_path}/copy.db: {why}\n"
     assert not (tmp_path / "copy.db").exists()
     assert not (tmp_path / "copy.db.partial").exists()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
+from ledger.admin.failures import Failed, as_failed, end, export_each
 from ledger.admin.options import All, AsJson, OneOrAll, ProblemsFound, check_one_or_all, require, with_ledger
 from ledger.admin.output import print_json, print_line, print_warning, progress
 from ledger.admin.rendering import render
@@ -66,27 +67,36 @@ def export(
         with_ledger(context, lambda ledger: render(ledger, conversation, format_name, output, as_json=as_json))
         return
 
-    async def job(ledger: Ledger) -> None:
+    with_ledger(context, lambda ledger: _export(ledger, conversation, output, as_json=as_json))
+
+
+async def _export(ledger: Ledger, conversation: str | None, output: Path | None, *, as_json: bool) -> None:
+    failed: list[Failed] = []
+
+    async def one(name: str, write: Callable[[str], Any]) -> Exported:
+        return await _export_one(ledger, name, write, is_shown=output is not None)
+
+    if conversation is not None:
+        await require(ledger, conversation)
+    with open_sink(output) as write:
         if conversation is not None:
-            await require(ledger, conversation)
-            names = [conversation]
+            done = [await one(conversation, write)]
         else:
             there = [info.stream_id async for info in ledger.store.streams()]
             names = [name for name in there if not is_reserved(name)]  # are no conversations, and no import takes them
-        with open_sink(output) as write:
-            done = [await _export_one(ledger, name, write, is_shown=output is not None) for name in names]
-        if output is not None and as_json:
-            print_json({"output": str(output), "conversations": [msgspec.to_builtins(exported) for exported in done]})
-        elif output is not None:
-            events = sum(exported.events for exported in done)
-            print_line(f"{output}: {events:,} events of {len(done):,} conversations")
-        faults = [fault for exported in done for fault in _faults(exported)]
-        for fault in faults if output is None or not as_json else ():
-            print_warning(fault) if output is None else print_line(fault)
-        if faults:
-            raise ProblemsFound
-
-    with_ledger(context, job)
+            done = await export_each(names, write, one, failed)
+    if output is not None and as_json:
+        told = [msgspec.to_builtins(exported) for exported in done]
+        print_json({"output": str(output), "conversations": told} | as_failed(failed))
+    elif output is not None:
+        events = sum(exported.events for exported in done)
+        print_line(f"{output}: {events:,} events of {len(done):,} conversations")
+    faults = [fault for exported in done for fault in _faults(exported)]
+    for fault in faults if output is None or not as_json else ():
+        print_warning(fault) if output is None else print_line(fault)
+    end(failed)
+    if faults:
+        raise ProblemsFound
 
 
 async def _export_one(ledger: Ledger, conversation: str, write: Callable[[str], Any], *, is_shown: bool) -> Exported:

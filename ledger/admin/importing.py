@@ -13,15 +13,17 @@ from ledger.admin.options import AsJson, ProblemsFound, with_ledger
 from ledger.admin.output import print_json, print_line, print_warning, progress
 from ledger.errors import LedgerError
 from ledger.kinds import check_conversation_id
-from ledger.transfer.adoption import ImportedLog
+from ledger.transfer.adoption import ImportedLog, without_beginning
 from ledger.transfer.file_import import ImportedHistory, ImportReport, check_format, import_source, open_source
 from ledger.transfer.files import FileError
 from ledger.transfer.jsonl import TAILFOLD
 from ledger.transfer.sources import AUTO, FORMATS, base_of
+from stream.opening import MEMORY, sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ledger.admin.options import Settings
     from ledger.ledger import Ledger
     from ledger.transfer.file_import import RefusedFile, Source
 
@@ -68,8 +70,18 @@ def import_(
             if refused:
                 raise ProblemsFound
 
-        is_new = not sources or any(not source.needs_database for source in sources.values())
-        with_ledger(context, job, create=is_new)
+        cut = [source.without_beginning for source in sources.values()]
+        needed = cut[0] if cut and None not in cut else None
+        if needed is not None and _is_missing(context.obj):
+            raise without_beginning(needed, into or needed.header.conversation)
+        with_ledger(context, job, create=needed is None)
+
+
+def _is_missing(settings: Settings) -> bool:
+    if settings.data == MEMORY:
+        return False
+    file = Path(sqlite_path(settings.data))
+    return not file.exists() or (file.is_file() and not file.stat().st_size)
 
 
 def _open(stack: ExitStack, path: Path, format_name: str, into: str | None) -> Source:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ledger.admin.failures import Failed, as_failed, end, export_each
 from ledger.admin.output import print_json, print_line, print_warning
 from ledger.transfer.archive import write_lines
 from ledger.transfer.sinks import open_sink
@@ -15,7 +16,7 @@ from projector.formats.registry import NAMED
 from projector.json_text import dump
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from ledger.ledger import Ledger
@@ -24,38 +25,47 @@ if TYPE_CHECKING:
 
 
 async def render(ledger: Ledger, conversation: str | None, format_name: str, output: Path | None, *, as_json: bool) -> None:
-    """One conversation as one document, events of a stream one a line; of all of them each on a line with its id."""
-    names = (
-        [conversation]
-        if conversation is not None
-        else sorted([info.conversation async for info in ledger.conversations(archived=True)])
-    )
-    reports = []
+    """One conversation as one document, events of a stream one a line; of all of them each on a line with its id.
+
+    Raises `ProblemsFound` where some of all could not be exported, after they were told.
+    """
+    failed: list[Failed] = []
+    is_told = as_json and output is None
+
+    async def one(name: str, write: Callable[[str], Any]) -> dict[str, Any]:
+        if format_name == MESSAGES:
+            losses: list[Loss] = []
+            async for line in write_lines(ledger.engine, name, losses):
+                write(line)
+            return {"conversation": name, "format": format_name, "losses": list(map(msgspec.to_builtins, losses))}
+        export = await ledger.export(name, format_name)
+        report = report_of(name, format_name, export)
+        for line in _lines(report, export.payload, is_told=is_told, is_alone=conversation is not None):
+            write(dump(line))
+        return report
+
     with open_sink(output) as write:
-        for name in names:
-            if format_name == MESSAGES:
-                losses: list[Loss] = []
-                async for line in write_lines(ledger.engine, name, losses):
-                    write(line)
-                reports.append({"conversation": name, "format": format_name, "losses": list(map(msgspec.to_builtins, losses))})
-                continue
-            export = await ledger.export(name, format_name)
-            report = report_of(name, format_name, export)
-            if as_json and output is None:
-                write(dump(report | {"payload": export.payload}))
-                continue
-            reports.append(report)
-            if conversation is None:
-                write(dump({"conversation": name} | _as_object(export.payload, format_name)))
-            else:
-                for line in export.payload if format_name in STREAM_WRITERS else [export.payload]:
-                    write(dump(line))
+        if conversation is not None:
+            reports = [await one(conversation, write)]
+        else:
+            names = sorted([info.conversation async for info in ledger.conversations(archived=True)])
+            reports = await export_each(names, write, one, failed)
     if as_json and output is not None:
-        print_json({"output": str(output), "conversations": reports})
+        print_json({"output": str(output), "conversations": reports} | as_failed(failed))
     elif not as_json:
         if output is not None:
-            print_line(f"{output}: {len(names):,} conversations")
+            print_line(f"{output}: {len(reports):,} conversations")
         tell_changes(reports)
+    end(failed)
+
+
+def _lines(report: dict[str, Any], payload: Any, *, is_told: bool, is_alone: bool) -> list[Any]:
+    """What is written of an export: with its report for programs, alone as it is, or beside others under its id."""
+    if is_told:
+        return [report | {"payload": payload}]
+    if not is_alone:
+        return [{"conversation": report["conversation"]} | _as_object(payload, report["format"])]
+    return list(payload) if report["format"] in STREAM_WRITERS else [payload]
 
 
 def _as_object(payload: Any, format_name: str) -> dict[str, Any]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from ledger.checks import check_selections
 from ledger.context.provider_sessions import session_of
 from ledger.context.source import read_source, remember
 from ledger.runs.run import Run
 from projector.context import delta, overflow
+from projector.context.budget import Used
 from projector.context.delta import Delta, Full, ProviderCapabilities, plan
 from projector.context.expansion import Refusal, Request, find_message
 from projector.context.expansion import expand as expand_message
@@ -20,13 +22,14 @@ from projector.context.expiration import Applied, Choices
 from projector.context.pipeline import Pipeline, make_view
 from projector.context.tokens import tokens_of
 from projector.events import ContextExpanded
+from stream.checks import check_kind, check_list, check_name, check_text, refusal
+from stream.limits import MAX_RUN_ID_BYTES, check_id, check_position
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ledger.engine import Engine
     from projector import Message
-    from projector.context.budget import Used
     from projector.context.delta import ProviderSession
     from projector.context.overflow import Recovery
     from projector.context.pipeline import View
@@ -83,6 +86,16 @@ async def make_context(
     if mode not in (None, "full", "delta"):  # said before anything is recorded
         raise ValueError(f"mode must be full or delta, not {mode!r}")
     delta.check_time("now", now)
+    check_name("provider", provider)
+    check_kind("pipeline", pipeline, Pipeline, "a Pipeline")
+    check_run("run", run)
+    check_selections("selections", selections)
+    check_kind("capabilities", capabilities, ProviderCapabilities, "ProviderCapabilities")
+    check_text("system_prompt", system_prompt)
+    if working_directory is not None:
+        check_text("working_directory", working_directory)
+    if used is not None:
+        check_kind("used", used, Used, "Used")
     found, life = await read_source(engine, conversation, run, selections, turn)
     source = replace(found, used=used)
     view = await make_view(source, pipeline)
@@ -106,10 +119,30 @@ async def make_context(
     return Context(conversation, provider, send, weight, view, session, *about)
 
 
+def check_run(what: str, run: object) -> None:
+    """Raises `ValueError` unless it is None, a `Run`, or the id of one."""
+    if run is not None and not isinstance(run, Run):
+        check_id(what, run, max_bytes=MAX_RUN_ID_BYTES)
+
+
+def _check_range(item_range: object) -> None:
+    ends = check_list("item_range", item_range, "two numbers")
+    if len(ends) != 2:
+        raise ValueError(f"item_range must be a list of two numbers, not of {len(ends)}")
+    for end in ends:
+        check_position("an end of item_range", end)
+
+
 async def expand(
     engine: Engine, context: Context, request: Request | str, *, item_range: tuple[int, int] | None, reason: str
 ) -> ContextExpanded | Refusal:
     """See `Ledger.expand`."""
+    check_kind("context", context, Context, "a Context")
+    check_text("reason", reason)
+    if item_range is not None:
+        _check_range(item_range)
+    if not isinstance(request, Request):
+        check_text("request", request)
     if isinstance(request, str):
         request = Request(message_id=request, item_range=item_range, reason=reason)
     view = context.view
@@ -131,6 +164,10 @@ async def expand(
 
 async def recover_overflow(engine: Engine, context: Context, limit_tokens: int, *, tokenizer: Tokenizer) -> Recovery:
     """See `Ledger.recover_overflow`."""
+    check_kind("context", context, Context, "a Context")
+    check_position("limit_tokens", limit_tokens)
+    if not callable(tokenizer):
+        raise refusal("tokenizer", "a function of a text", tokenizer)
     view = context.view
     choices = view.choices or Choices(turn_added=view.source.turns)
     recovery = overflow.recover(

@@ -6,16 +6,18 @@ import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
+from ledger.checks import check_ids
+from ledger.context.context import Context, check_run
 from ledger.context.provider_sessions import session_of, to_body
 from ledger.context.source import read_source, remember
 from ledger.errors import NoSend, SendOvertaken, UnknownRun
 from projector.context import delta
 from projector.context.delta import Full
+from stream.checks import check_kind, check_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from ledger.context.context import Context
     from ledger.engine import Engine
     from ledger.runs.run import Run
     from projector.context.delta import ProviderSession
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
 async def begin_send(engine: Engine, context: Context, *, session_id: str | None, expires_at: int | None) -> ProviderSession:
     """See `Ledger.begin_send`."""
+    check_kind("context", context, Context, "a Context")
+    if session_id is not None:
+        check_name("session_id", session_id)
     is_new = isinstance(context.send, Full) or context.session is None
     session = delta.begin_send(
         context.session,
@@ -51,13 +56,19 @@ async def begin_send(engine: Engine, context: Context, *, session_id: str | None
 async def arrive(
     engine: Engine,
     context: Context,
-    sent: Collection[str],
+    sent: Collection[str] | None,
     replies: Collection[str],
     *,
     run: Run | str | None,
     session_id: str | None,
 ) -> ProviderSession:
-    """Records that these messages of a send have arrived; see `Ledger.acknowledge` and `Ledger.received`."""
+    """Records that these messages of a send, or all, have arrived; see `Ledger.acknowledge` and `Ledger.received`."""
+    check_kind("context", context, Context, "a Context")
+    arrived = [message.id for message in context.send.messages] if sent is None else check_ids("ids", sent)
+    answers = check_ids("reply_ids", replies)
+    check_run("run", run)
+    if session_id is not None:
+        check_name("session_id", session_id)
     source = await _read_source_behind(engine, context, run)
     new = [message for message in source.path if message.id not in context.path_ids]
     held: list[ProviderSession] = []
@@ -66,7 +77,7 @@ async def arrive(
         session = session_of(known, context.provider)
         if session is None or not session.sending or not _is_of(session, context):
             raise NoSend(context.conversation, context.provider)
-        now = delta.acknowledge(session, [*context.view.messages, *new], sent, replies)
+        now = delta.acknowledge(session, [*context.view.messages, *new], arrived, answers)
         held[:] = [now if session_id is None else delta.renamed(now, session_id)]
         return [to_body(context.provider, held[0], "acked")]
 

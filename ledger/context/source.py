@@ -14,7 +14,8 @@ from ledger.tables.choices import choices as known_choices
 from ledger.tables.paths import read_path
 from projector import settle
 from projector.context.stage import Source
-from projector.events import to_event, validate
+from projector.events import to_event
+from projector.validation import validate
 from stream import SeqConflict
 
 if TYPE_CHECKING:

@@ -11,8 +11,10 @@ import itertools
 from typing import TYPE_CHECKING, Final
 
 from projector.deltas import JoinedDeltas
-from projector.events import BlockDelta, Body, to_event, validate
+from projector.events import BlockDelta, Body, to_event
+from projector.validation import validate
 from stream import InvalidEvent, InvalidId, NewEvent, Producer, ProducerFenced, ProducerGap, StoreClosed
+from stream.home import Home
 from stream.limits import MAX_APPEND_BYTES, MAX_APPEND_EVENTS, MAX_INTEGER, check_events, check_id
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ class Outbox:
     def __init__(self, store: EventStore, stream_id: str, producer: Producer, acknowledged_seq: int, *, flush_ms: int) -> None:
         self.acknowledged_seq = acknowledged_seq
         self.store = store
+        self.home = Home(f"run {producer.id!r}")
         self._stream_id = stream_id
         self._next = producer
         self._flush_ms = flush_ms
@@ -46,7 +49,8 @@ class Outbox:
         self._pump = asyncio.create_task(self._run(), name=f"tailfold outbox of {producer.id}")
 
     async def room(self) -> None:
-        """Waits until the buffer takes more. Raises what a background append has failed with, once."""
+        """Waits until the buffer takes more. Raises what a background append has failed with, once, and `StoreElsewhere`."""
+        self.home.check()
         self._raise_error()
         while self._size >= _BUFFER_BYTES or len(self._waiting) >= _BUFFER_EVENTS:
             self._due.set()
@@ -58,13 +62,12 @@ class Outbox:
         Raises `InvalidEvent` for a body that does not fit its type or is too large.
         """
         for body, event in zip(bodies, self._encode(bodies), strict=True):
-            if isinstance(body, BlockDelta) and self._flush_ms:
-                if body.text:
-                    self._join(body)
-            elif event is not None:
+            if event is not None:
                 self._close_deltas()
                 self._add(event)
                 self._urgent = self._urgent or not isinstance(body, BlockDelta) or not self._flush_ms
+            elif isinstance(body, BlockDelta) and body.text:
+                self._join(body)
         if self._urgent or self._size >= _FLUSH_BYTES:
             self._due.set()
         elif self._size and self._timer is None:
@@ -75,6 +78,7 @@ class Outbox:
 
         What was not acknowledged stays; the next flush tries it again, with the same bytes and number.
         """
+        self.home.check()
         self._raise_error()
         while self._batch or self._waiting or self._deltas:
             self._urgent = True
@@ -84,6 +88,7 @@ class Outbox:
 
     async def close(self) -> None:
         """Stops; what is not acknowledged is given up. A batch that is under way has an unknown outcome."""
+        self.home.check()
         self._pump.cancel()
         if self._timer is not None:
             self._timer.cancel()

@@ -9,6 +9,8 @@ from ledger.amendments import select as select_message
 from ledger.errors import UnknownRun
 from projector import events as ev
 from stream import Producer, ProducerFenced, ProducerGap
+from stream.checks import check_flag, check_text, shown
+from stream.limits import MAX_RUN_ID_BYTES, check_id
 
 if TYPE_CHECKING:
     from ledger.engine import Engine
@@ -18,8 +20,10 @@ if TYPE_CHECKING:
 
 async def recover(engine: Engine, conversation: str, run_id: str, action: Action, *, select: bool) -> RunInfo:
     """See `Ledger.recover`."""
+    check_id("run_id", run_id, max_bytes=MAX_RUN_ID_BYTES)
     if action not in ("commit", "fail", "cancel"):
-        raise ValueError(f"{action!r} is no way to recover a run: use commit, fail or cancel")
+        raise ValueError(f"action {shown(action)} is no way to recover a run: use commit, fail or cancel")
+    check_flag("select", select)
     state = (await engine.require(conversation)).state
     if run_id in state.open:
         watermark = await engine.store.producer(conversation, run_id)
@@ -41,6 +45,9 @@ async def recover(engine: Engine, conversation: str, run_id: str, action: Action
 
 async def cancel(engine: Engine, conversation: str, run_id: str, *, by: str | None) -> None:
     """See `Ledger.cancel`."""
+    check_id("run_id", run_id, max_bytes=MAX_RUN_ID_BYTES)
+    if by is not None:
+        check_text("by", by)
     if run_id not in (await engine.require(conversation)).state.open:
         if await engine.tables.run(conversation, run_id) is None:
             raise UnknownRun(run_id)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import itertools
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self, get_args
 
 import anyio
 import structlog
 
+from ledger.checks import check_json, check_parts
 from ledger.errors import LedgerError, RunEnded, RunLost
 from projector import events as ev
 from projector.formats import STREAMS, FormatError, StreamEnd
 from projector.formats.shared.media_refs import Detacher
-from projector.json_text import InvalidJson, dump, raw
+from projector.json_text import InvalidJson, raw
 from stream import InvalidEvent, ProducerFenced, StreamError, follow
+from stream.checks import check_choice, check_text, shown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -25,8 +27,12 @@ if TYPE_CHECKING:
     from projector.events import Outcome, Role, ToolStatus
     from projector.formats import StreamFormat
     from projector.formats.shared.media_refs import Attachment
+    from projector.json_text import JsonText
 
-_LOG = structlog.get_logger("tailfold.ledger")
+ROLES: Final = get_args(ev.Role)
+STATUSES: Final = get_args(ev.ToolStatus)
+_OUTCOMES: Final = get_args(ev.Outcome)
+_LOG: Final = structlog.get_logger("tailfold.ledger")
 
 
 class Run:
@@ -90,6 +96,8 @@ class Run:
 
     async def message(self, role: Role, text: str) -> str:
         """A whole message; returns its id."""
+        check_choice("role", role, ROLES)
+        check_text("text", text)
         await self._make_room()
         message_id = self._mint()
         bodies = [
@@ -106,6 +114,7 @@ class Run:
 
     async def text(self, delta: str) -> None:
         """Text of an assistant's message that goes on until the next message, tool result or the end."""
+        check_text("delta", delta)
         await self._make_room()
         bodies: list[ev.Body] = []
         if self._open_message is None:
@@ -118,9 +127,9 @@ class Run:
 
     async def tool_result(self, tool_call_id: str, parts: str | list[dict[str, Any]], *, status: ToolStatus = "ok") -> str:
         """The result of a tool call, as text or as parts; a message of its own, whose id is returned."""
-        if isinstance(parts, str):
-            parts = [{"kind": "text", "text": parts}]
-        part_text = raw(dump(parts))
+        check_text("tool_call_id", tool_call_id)
+        check_choice("status", status, STATUSES)
+        part_text = raw(check_parts("parts", parts))
         await self._make_room()
         message_id = self._mint()
         result = ev.ToolResult(self.run_id, message_id, tool_call_id, status, part_text)
@@ -151,14 +160,18 @@ class Run:
     async def finish(self, outcome: Outcome | None = None, *, finish_reason: str | None = None, error: object = None) -> None:
         """Ends the run and commits it; without an outcome as its stream says, or `completed`. Safe to call again.
 
-        Raises `ValueError` for an outcome that is none.
+        Raises `ValueError` for an outcome that is none, and for an error that JSON can't say.
 
         A cancelled caller does not stop it. If it raises, the run is still open: call it again, or recover it.
         """
-        if outcome not in (None, "completed", "cancelled", "failed", "incomplete"):
-            raise ValueError(f"{outcome!r} is no outcome of a run: use completed, cancelled, failed or incomplete")
+        self._outbox.home.check()
+        if outcome is not None and outcome not in _OUTCOMES:
+            raise ValueError(f"{shown(outcome)} is no outcome of a run: use {', '.join(_OUTCOMES)}")
+        if finish_reason is not None:
+            check_text("finish_reason", finish_reason)
+        error_text = None if error is None else check_json("error", error)
         if self._finishing is None or (self._finishing.done() and self._failed(self._finishing)):
-            end = self._how_it_ended(outcome, finish_reason, error)
+            end = self._how_it_ended(outcome, finish_reason, error_text)
             self._finishing = asyncio.create_task(self._finish(end), name=f"tailfold end of {self.run_id}")
             self._finishing.add_done_callback(self._failed)  # a caller who is gone need not hear of it
         with anyio.CancelScope(shield=True):
@@ -166,6 +179,7 @@ class Run:
 
     async def close(self) -> None:
         """Leaves the run without ending it, after what it has said is durable or refused: it stays open."""
+        self._outbox.home.check()
         self._is_closed = True
         await self._wait_for_media()
         try:
@@ -211,11 +225,11 @@ class Run:
                 self._is_closed = True
             await self._outbox.flush()
 
-    def _how_it_ended(self, outcome: Outcome | None, finish_reason: str | None, error: object) -> StreamEnd:
+    def _how_it_ended(self, outcome: Outcome | None, finish_reason: str | None, error: JsonText | None) -> StreamEnd:
         said = self._format.end() if self._format is not None else StreamEnd("completed")
         if outcome is None:
             return said
-        return StreamEnd(outcome, finish_reason or said.finish_reason, dump(error) if error is not None else said.error)
+        return StreamEnd(outcome, finish_reason or said.finish_reason, said.error if error is None else error)
 
     def _mint(self) -> str:
         return f"{self.run_id}.{next(self._numbers)}"

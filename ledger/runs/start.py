@@ -18,10 +18,11 @@ from ledger.runs.run import Run
 from ledger.tables import messages, runs
 from ledger.tables.media import put_media
 from projector import events as ev
-from projector.events import validate
 from projector.formats import STREAMS
+from projector.validation import validate
 from stream import Producer, ProducerFenced, ProducerGap, SeqConflict, StreamError
-from stream.limits import MAX_RUN_ID_BYTES, check_id
+from stream.checks import check_name, shown
+from stream.limits import MAX_RUN_ID_BYTES, check_id, check_position
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -89,12 +90,8 @@ class Runs:
     async def begin(self, conversation: str, options: RunOptions) -> Run:
         """See `Ledger.begin_run`."""
         check_conversation_id(conversation)
+        _check_options(options)
         run_id = secrets.token_hex(8) if options.run_id is None else options.run_id
-        check_id("run id", run_id, max_bytes=MAX_RUN_ID_BYTES)
-        if options.format is not None and options.format not in STREAMS:
-            raise ValueError(f"{options.format!r} is no stream format: use one of {', '.join(STREAMS)}")
-        if options.flush_ms < 0:
-            raise ValueError(f"flush_ms must be 0 or more, not {options.flush_ms}")
         attempt = _Attempt()
         beginning = asyncio.create_task(self._begin(conversation, run_id, options, attempt), name=f"tailfold begin of {run_id}")
         try:
@@ -138,6 +135,20 @@ class _Attempt:
     """How far a begin has come: until its event is handed to the log it can be called off, and leaves nothing."""
 
     is_handed_over = False
+
+
+def _check_options(options: RunOptions) -> None:
+    if options.run_id is not None:
+        check_id("run id", options.run_id, max_bytes=MAX_RUN_ID_BYTES)
+    if options.parent is not None and not isinstance(options.parent, Parent):
+        check_id("parent", options.parent)
+    if options.format is not None and options.format not in tuple(STREAMS):
+        raise ValueError(f"format {shown(options.format)} is no stream format: use one of {', '.join(STREAMS)}")
+    check_name("trigger", options.trigger)
+    for name, value in (("model", options.model), ("provider", options.provider)):
+        if value is not None:
+            check_name(name, value)
+    check_position("flush_ms", options.flush_ms)
 
 
 async def _append_start(

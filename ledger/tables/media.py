@@ -10,6 +10,7 @@ import msgspec
 from ledger.errors import LedgerDamaged, UnknownMedia
 from ledger.tables.conversations import key_of, make_known
 from ledger.tables.uses import use
+from stream.checks import check_name
 
 if TYPE_CHECKING:
     from ledger.tables.tables import LedgerTables
@@ -47,6 +48,7 @@ async def put_media(tables: LedgerTables, conversation: str, data: bytes, media_
 
 async def get_media(tables: LedgerTables, media_id: str) -> Media:
     """The bytes of an id, checked against it. Raises `UnknownMedia`, `LedgerDamaged`."""
+    check_name("media_id", media_id)
     rows = await tables.database.read("SELECT media_type, data FROM media WHERE id = ?1", (media_id,))
     if not rows:
         raise UnknownMedia(media_id)

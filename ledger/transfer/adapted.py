@@ -12,11 +12,12 @@ import msgspec
 from ledger.transfer.encoded import Encoded, Encoder
 from ledger.transfer.files import FileError
 from projector import events as ev
-from projector.events import to_event, validate
+from projector.events import to_event
 from projector.formats import STREAMS, FormatError
 from projector.formats.shared.fields import is_whole
 from projector.formats.shared.media_refs import Attachment
 from projector.json_text import raw
+from projector.validation import validate
 from stream import InvalidEvent, NewEvent
 
 if TYPE_CHECKING:

@@ -72,10 +72,7 @@ async def place_of(ledger: Engine, section: Section, target: str) -> Place:
     bounds = await ledger.store.bounds(target)
     if not bounds.head:
         if header.floor > header.origin:
-            gone = f"events {header.origin + 1} to {header.floor} are gone from it"
-            raise FileError.at(
-                section.path, line, f"conversation {target!r} can't begin with this export, {gone}: import an older one first"
-            )
+            raise without_beginning(section, target)
         return Place(section, target, None)
     if header.origin != bounds.origin:
         lives = f"events after {header.origin} in the file, after {bounds.origin} in the database"
@@ -97,6 +94,14 @@ async def place_of(ledger: Engine, section: Section, target: str) -> Place:
             other = f"event {item.seq} of conversation {target!r} is another one in the database ({there.type})"
             raise FileError.at(section.path, number, f"{other}: use --into for another conversation")
     return Place(section, target, bounds.head)
+
+
+def without_beginning(section: Section, target: str) -> FileError:
+    """What is said of an export whose beginning is gone, where there is nothing that it could go on from."""
+    gone = f"events {section.header.origin + 1} to {section.header.floor} are gone from it"
+    way_out = "import an older one first, or instead of it what `tailfold export --format tailfold-messages` wrote"
+    why = f"conversation {target!r} can't begin with this export, {gone}: {way_out}"
+    return FileError.at(section.path, section.line.number, why)
 
 
 async def _append(ledger: Engine, section: Section, target: str, after: int, advance: Callable[[int], object]) -> None:

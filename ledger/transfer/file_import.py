@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -21,6 +22,7 @@ from ledger.transfer.progress import untold
 from ledger.transfer.sources import AUTO, FORMATS, base_of, is_tailfold, name_of, read_file
 from projector.formats.shared.history import Loss
 from stream import InvalidEvent, InvalidId, StreamError
+from stream.checks import check_kind, shown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -74,14 +76,14 @@ class Source(NamedTuple):
     recorded: Sequence[Recorded]
 
     @property
-    def needs_database(self) -> bool:
-        """Whether there must be a database already: an export whose beginning is gone goes on from one."""
-        return any(section.header.floor > section.header.origin for section in self.sections)
+    def without_beginning(self) -> Section | None:
+        """What needs a database that is there already: an export whose beginning is gone goes on from one."""
+        return next((section for section in self.sections if section.header.floor > section.header.origin), None)
 
 
 async def import_file(
     ledger: Engine,
-    path: Path,
+    path: str | PathLike[str],
     *,
     format: str = AUTO,  # noqa: A002 - the word users know from the command line
     into: str | None = None,
@@ -89,6 +91,7 @@ async def import_file(
 ) -> ImportReport:
     """Takes in a file, or every file below a folder; see `Ledger.import_file`."""
     check_format(format)
+    path = Path(check_kind("path", path, str | PathLike, "a path"))
     if await anyio.Path(path).is_dir():
         if into is not None:
             raise ValueError("`into` is for files of one conversation, not for a folder: leave it out")
@@ -151,7 +154,7 @@ def _check_names(source: Source) -> None:
 def check_format(name: str) -> None:
     """Raises `ValueError` for what is no format to import."""
     if name not in IMPORTS:
-        raise ValueError(f"{name!r} is no format: use one of {', '.join(IMPORTS)}")
+        raise ValueError(f"format {shown(name)} is no format: use one of {', '.join(IMPORTS)}")
 
 
 async def _import_folder(ledger: Engine, folder: Path, format_name: str, progress: Progress) -> ImportReport:

@@ -18,9 +18,10 @@ from ledger.transfer.encoded import encode_bodies
 from ledger.transfer.growth import adds, is_part
 from projector import events as ev
 from projector import transcript
-from projector.events import to_event, validate
+from projector.events import to_event
 from projector.formats.shared.history import BEFORE, hang, is_left_out, run_id_of, run_of, split_runs
 from projector.json_text import join_fields, raw
+from projector.validation import validate
 from stream import Event, NewEvent, Producer, SeqConflict
 
 if TYPE_CHECKING:

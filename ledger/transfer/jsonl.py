@@ -17,8 +17,8 @@ import msgspec
 
 from ledger.tables.media import MAX_MEDIA_BYTES, Media
 from ledger.transfer.files import FileError, Line, lines_of
-from projector.events import validate
 from projector.json_text import dump, learn
+from projector.validation import validate
 from stream import Event, InvalidEvent, NewEvent
 from stream.limits import MAX_INTEGER, check_events, check_id, check_position
 

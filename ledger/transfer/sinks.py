@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import sys
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +15,18 @@ from stream.sqlite.files import create_whole
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+_IN_MEMORY: Final = 4 * 1024 * 1024
 _ONLY_OWNER: Final = 0o600  # what was said is nobody else's
+
+
+@contextmanager
+def whole_or_nothing(write: Callable[[str], Any]) -> Iterator[Callable[[str], Any]]:
+    """Takes lines, and hands them on once the block has ended well; of one that raises nothing is written."""
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY, mode="w+", encoding="utf-8", newline="\n") as kept:
+        yield lambda line: kept.write(line + "\n")
+        kept.seek(0)
+        for line in kept:
+            write(line.removesuffix("\n"))
 
 
 @contextmanager

@@ -8,11 +8,13 @@ from ledger.errors import LogReplaced
 from ledger.tables import logs
 from ledger.tables.holds import hold
 from stream import StoreUnusable
+from stream.checks import check_name
 from stream.opening import MEMORY, sqlite_path
 from stream.sqlite import MEMORY as IN_MEMORY
 from stream.sqlite import SqliteStore
 from stream.sqlite import backup as files
 from stream.sqlite.files import discard
+from stream.sqlite.place import absolute
 from stream.sqlite.scripts import read_scripts
 
 if TYPE_CHECKING:
@@ -28,9 +30,15 @@ def known_scripts() -> dict[str, tuple[str, ...]]:
 
 async def back_up(engine: Engine, target: str, log_target: str | None) -> int:
     """See `Ledger.backup`."""
+    check_name("target", target)
+    if log_target is not None:
+        check_name("log_target", log_target)
     store, own = engine.store, engine.tables.database
     if not isinstance(store, SqliteStore) or own.path == IN_MEMORY:
         raise _no_file()
+    target, log_target = absolute(target), None if log_target is None else absolute(log_target)
+    own.check()
+    store.database.check()
     if store.database is own:
         if log_target is not None:
             raise StoreUnusable(log_target, "log and ledger lie in one file: one copy holds both")

@@ -12,16 +12,17 @@ from ledger.pins import pins_of
 from ledger.tables.conversations import Position, position
 from ledger.tables.holds import held
 from ledger.upkeep import floor
+from projector import Projector, load, open_runs
 from projector import compact as compact_stream
-from projector import load, open_runs
 from projector.loading import Loaded
 from stream import SnapshotUnreadable
-from stream.limits import check_id
+from stream.checks import check_flag, check_kind
+from stream.limits import check_id, check_position
 
 if TYPE_CHECKING:
     from ledger.catchup import Caught
     from ledger.engine import Engine
-    from projector import Compaction, Projector, State
+    from projector import Compaction, State
     from stream.sqlite import Sql
 
 S = TypeVar("S")
@@ -29,6 +30,8 @@ S = TypeVar("S")
 
 async def compact(engine: Engine, conversation: str, *, replay_window: int, drop_unkept: bool, dry_run: bool) -> Compaction:
     """See `Ledger.compact`."""
+    check_position("replay_window", replay_window)
+    check_flag("dry_run", dry_run)
     store = engine.store
     if is_reserved(check_id("conversation id", conversation)):  # nothing of it is taken in
         await require_conversation(store, conversation, Position(), await store.bounds(conversation))
@@ -57,6 +60,7 @@ async def compact(engine: Engine, conversation: str, *, replay_window: int, drop
 
 async def project(engine: Engine, projector: Projector[S], conversation: str) -> S:
     """See `Ledger.project`."""
+    check_kind("projector", projector, Projector, "a Projector")
     if (await engine.store.bounds(check_id("conversation id", conversation))).head == 0:
         raise UnknownConversation(conversation)
     return (await load(projector, engine.store, engine.store.snapshots, conversation)).state

@@ -21,6 +21,8 @@ from ledger.upkeep.comparison import compare
 from ledger.upkeep.verify import Finding, check_tree
 from projector import open_runs
 from stream import CorruptEvent, Truncated
+from stream.checks import check_flag
+from stream.limits import check_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -45,6 +47,9 @@ async def reconcile(engine: Engine, conversation: str | None = None, *, repair: 
     With `repair` what can be mended is, and says so in `is_mended`; without, nothing is changed. Others may write, compact,
     erase and repair meanwhile: what they do is no difference and is not taken back. Raises `UnknownConversation`.
     """
+    check_flag("repair", repair)
+    if conversation is not None:
+        check_id("conversation id", conversation)
     for name in [conversation] if conversation is not None else await _all_names(engine):
         position, bounds = await look(engine.store, engine.tables, name, stand)
         if not bounds.head and not position.projected_seq and conversation is not None:

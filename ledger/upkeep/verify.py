@@ -134,7 +134,10 @@ async def _check_files(engine: Engine, conversation: str | None) -> list[Fault]:
     """What the files themselves show, of a log that is in one, without asking the program that reads them."""
     log = engine.store.database if isinstance(engine.store, SqliteStore) else None
     own = engine.tables.database
-    paths = {database.path for database in (log, own) if database is not None and database.path != MEMORY}
+    files = [database for database in (log, own) if database is not None and database.path != MEMORY]
+    for database in files:
+        database.check()
+    paths = {database.path for database in files}
 
     def check(connect: Connect) -> list[Fault]:
         faults: list[Fault] = []

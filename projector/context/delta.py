@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from projector.context.tool_groups import ids_of, pair
 from projector.json_text import encode
 from projector.message import Message
+from stream.checks import shown
+from stream.limits import MAX_INTEGER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -166,10 +168,10 @@ def fingerprint_of(messages: Sequence[Message]) -> str:
     return digest.hexdigest()
 
 
-def check_time(what: str, value: int | None) -> None:
+def check_time(what: str, value: object) -> None:
     """Raises `ValueError` for a time that is no number from 0; None is none."""
-    if value is not None and not value >= 0:
-        raise ValueError(f"{what} must be a time in ms, 0 or more, not {value}")
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_INTEGER):
+        raise ValueError(f"{what} must be a time in ms, 0 or more, not {shown(value)}")
 
 
 def _why_full(

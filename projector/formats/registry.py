@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from projector.formats.agui import FORMAT as AGUI
@@ -15,6 +16,7 @@ from projector.formats.codex import FORMAT as CODEX
 from projector.formats.format import Export
 from projector.formats.gemini import FORMAT as GEMINI
 from projector.formats.langchain import FORMAT as LANGCHAIN
+from projector.formats.outgoing.free_form import export_soundly, stream_soundly, written
 from projector.formats.pi import FORMAT as PI
 from projector.formats.responses import FORMAT as RESPONSES
 from projector.formats.shared.history import Loss
@@ -62,12 +64,12 @@ READERS: Final[dict[str, Callable[[str], Iterator[History]]]] = {
 """What reads a document of a format, by the name that `tailfold import --format` takes."""
 
 WRITERS: Final[dict[str, Callable[[Sequence[Message]], Export]]] = {
-    each.name: each.write for each in FORMATS if each.write is not None
+    each.name: partial(export_soundly, each.write) for each in FORMATS if each.write is not None
 }
 """What writes a path of messages, by the name that `tailfold export --format` takes."""
 
 STREAM_WRITERS: Final[dict[str, Callable[[Sequence[Message]], list[dict[str, Any]]]]] = {
-    f"{each.name}-stream": each.write_stream for each in FORMATS if each.write_stream is not None
+    f"{each.name}-stream": partial(stream_soundly, each.write_stream) for each in FORMATS if each.write_stream is not None
 }
 """What writes messages as they would have been streamed."""
 
@@ -78,4 +80,7 @@ def write_stream(messages: Sequence[Message], name: str) -> Export:
     beside = WRITERS[target](messages)  # what has no form in a history has none in a stream
     others = sum(message.role != "assistant" for message in messages) if NAMED[target].streams_answers_only else 0
     told = (Loss(f"{others} messages that are not a model's: a stream is of answers"),) if others else ()
-    return Export(STREAM_WRITERS[name](messages), (*told, *beside.losses))
+    write = NAMED[target].write_stream
+    assert write is not None
+    payload, odd = written(write, messages)
+    return Export(payload, (*told, *(loss for loss in odd if loss not in beside.losses), *beside.losses))

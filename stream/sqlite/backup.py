@@ -10,15 +10,15 @@ from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
 
 from stream.errors import StoreFull, StoreUnusable, StreamError
-from stream.sqlite import driver
 from stream.sqlite.blocking import Connect, run_blocking
 from stream.sqlite.errors import FAILURES, translate
 from stream.sqlite.files import SIDES, create_whole, refusal
+from stream.sqlite.handles import open_at_rest
 from stream.sqlite.integrity import check_file
 from stream.sqlite.log_integrity import check_snapshots, check_streams
+from stream.sqlite.place import absolute, check_path
 from stream.sqlite.scripts import APPLICATION_ID
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ async def back_up(path: str, target: str) -> int:
     synced and read back before it gets its name, so `target` is whole or absent. Raises `StoreUnusable` for a
     target that exists or can't be written and for a damaged store, `StoreFull`, and `StoreBusy`.
     """
+    path, target = absolute(path), absolute(target)
     # VACUUM INTO reads one snapshot and can be interrupted. SQLite's online backup begins again whenever somebody
     # else has written, unless it copies in one step that nothing can stop.
     return await run_blocking(lambda connect: write_copy(connect, path, target))
@@ -54,6 +55,7 @@ async def restore(
     opened. All of the copy is checked, and `finish` is called with it, before it gets its name. Raises `StoreUnusable`
     for a backup that is damaged, newer or none, and for a target that is taken; `StoreFull`, `StoreBusy`.
     """
+    backup, target = absolute(backup), absolute(target)
     return await run_blocking(lambda connect: _restore(connect, backup, target, known, finish))
 
 
@@ -69,10 +71,11 @@ def incarnation_of(path: str) -> object:
 
 def read_value(path: str, text: str, parameters: Sequence[object] = ()) -> object:
     """One value of a file at rest; None for a file that does not tell, which its own check names."""
+    path = absolute(path)
     if not Path(path).is_file():
         return None
     try:
-        with closing(driver.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True)) as connection:
+        with closing(open_at_rest(path)) as connection:
             row = connection.execute(text, parameters).fetchone()
     except FAILURES as error:
         if "no such table" in str(error):
@@ -165,8 +168,7 @@ def _restore(
 
 def _check_backup(backup: str) -> None:
     """A store that is open, or was not closed, has a part of its events beside the file."""
-    if not backup or "\0" in backup:
-        raise StoreUnusable(repr(backup), "this is no path of a file: name a backup")
+    check_path(backup)
     path = Path(backup)
     try:
         if not path.exists():

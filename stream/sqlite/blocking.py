@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
-from stream.sqlite import driver
+from stream.sqlite.handles import open_handle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,13 +32,14 @@ class Connect:
 
     @contextmanager
     def _connect(self, path: str) -> Iterator[sqlite3.Connection]:
-        connection = driver.connect(path, timeout=_BUSY_LIMIT_S, check_same_thread=False)
-        self._open.append(connection)
+        handle = open_handle(path, timeout=_BUSY_LIMIT_S, check_same_thread=False)
+        self._open.append(handle)
         try:
-            yield connection
+            with handle.busy:
+                yield handle
         finally:
-            self._open.remove(connection)
-            connection.close()
+            self._open.remove(handle)
+            handle.close()
 
     def interrupt(self) -> None:
         """Ends the statements that run; called from another thread."""

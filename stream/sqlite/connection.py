@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import aiosqlite
 
-from stream.sqlite import driver
+from stream.home import Home
+from stream.sqlite.handles import Handle, open_handle
 
 if TYPE_CHECKING:
     import sqlite3
@@ -24,20 +25,27 @@ class Connection(aiosqlite.Connection):
     """In autocommit. It never waits for a lock: that is done with jitter in the event loop, not asleep in the thread."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(partial(driver.connect, path, timeout=0, cached_statements=_CACHED_STATEMENTS), _ITER_ROWS)
+        connect = partial(open_handle, path, timeout=0, cached_statements=_CACHED_STATEMENTS)
+        super().__init__(connect, _ITER_ROWS)
 
     async def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Runs a function in SQLite's thread, after what was handed over before; a cancelled caller does not cut it."""
         # In a box: the thread holds on to what it was handed last, and to what that gave, until it is asked again.
         box: list[Any] = [function]
-        await self._execute(lambda connection: box.append(box.pop()(connection)), self._conn)  # type: ignore[no-untyped-call]
+        await self._execute(lambda handle: box.append(_use(handle, box.pop())), self._conn)  # type: ignore[no-untyped-call]
         result: T = box.pop()
         return result
 
     def post(self, function: Callable[[sqlite3.Connection], object]) -> None:
         """As `run`, and nobody waits for it."""
         if self._connection is not None:
-            self._tx.put_nowait((None, partial(function, self._connection)))
+            self._tx.put_nowait((None, partial(_use, self._connection, function)))
+
+
+def _use(handle: sqlite3.Connection, function: Callable[[sqlite3.Connection], T]) -> T:
+    assert isinstance(handle, Handle)
+    with handle.busy:
+        return function(handle)
 
 
 class Connections:
@@ -45,6 +53,7 @@ class Connections:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self._home = Home(path)
         self._open: list[Connection] = []
 
     async def __aenter__(self) -> Self:
@@ -53,8 +62,13 @@ class Connections:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for connection in reversed(self._open):  # readers first, so that the writer may fold the WAL back
-            await connection.close()
+        await self.close()
+
+    async def close(self) -> None:
+        """Readers first, so that the writer may fold the WAL back. In a forked child they are the parent's."""
+        if not self._home.is_forked():
+            for connection in reversed(self._open):
+                await connection.close()
 
     async def connect(self) -> Connection:
         """Another connection, with nothing set yet."""

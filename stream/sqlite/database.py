@@ -18,11 +18,13 @@ import anyio
 import structlog
 
 from stream.errors import StoreClosed, StreamError
+from stream.home import Home
 from stream.sqlite.blocking import Connect
 from stream.sqlite.connection import Connection, Connections
 from stream.sqlite.errors import FAILURES, is_busy, translate
-from stream.sqlite.files import check_place
+from stream.sqlite.handles import MEMORY
 from stream.sqlite.migrations import check_owner, migrate
+from stream.sqlite.place import Presence, find_place, stamp_of
 from stream.sqlite.trips import Busy, Drive, Trip, as_look, as_reading, as_transaction
 
 if TYPE_CHECKING:
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Durability = Literal["full", "normal"]
 
-MEMORY: Final = ":memory:"
 BUSY_LIMIT_S: Final = 30.0
 POLL_INTERVAL_S: Final = 0.025
 _INTERRUPT_INTERVAL_S: Final = 0.02
@@ -45,12 +46,17 @@ _LOG: Final = structlog.get_logger("tailfold.stream")
 class Database:
     """A file that is open: `stream.database.Database` on SQLite. Made by `open_database`.
 
+    Every method raises `StoreElsewhere` in another event loop than that of its opening, and in a forked process.
+    Whatever is asked of a file that was moved, deleted or replaced meanwhile is refused with `StoreUnusable`.
     `trips` counts how often work was handed to a thread of SQLite, by the writer and by readers.
     """
 
     def __init__(self, path: str, durability: Durability) -> None:
         self.path = path
         self.trips = 0
+        self.home = Home(path)
+        self._connections = Connections(path)
+        self._presence: Presence | None = None
         self._durability = durability
         self._jobs: deque[tuple[Callable[[], Awaitable[Any]], asyncio.Future[Any]]] = deque()
         self._work = asyncio.Event()
@@ -82,7 +88,7 @@ class Database:
         if reader is not None:
             self.trips += 1
             try:  # without a job around it: most of what is asked for is one statement
-                return await reader.run(lambda connection: self._execute(connection, text, parameters))
+                return await reader.run(lambda connection: self._look_up(connection, text, parameters))
             except FAILURES as error:
                 if not is_busy(error):
                     raise translate(error, self.path) from error
@@ -94,6 +100,7 @@ class Database:
 
     def hold(self, turn: Callable[[Trip], Awaitable[T]]) -> asyncio.Future[T]:
         """Runs `turn(trip)` in the event loop while the writer does nothing else, for work beside its trips."""
+        self.home.check()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if self._closing or self._task.done():
             future.set_exception(StoreClosed(f"{self.path} is closed"))
@@ -102,8 +109,17 @@ class Database:
         self._work.set()
         return future
 
+    def check(self) -> None:
+        """Raises `StoreElsewhere`, `StoreUnusable` where the file is not what it was, and `StoreClosed`; asks no file."""
+        self.home.check()
+        if self._closing or self._task.done():
+            raise StoreClosed(f"{self.path} is closed")
+        if self._presence is not None:
+            self._presence.check()
+
     def watch(self, watcher: Callable[[], None]) -> Callable[[], None]:
         """Calls `watcher` when another process has committed; returns what ends that."""
+        self.home.check()
         self._watchers.append(watcher)
         self._work.set()
         return lambda: self._watchers.remove(watcher)
@@ -118,7 +134,15 @@ class Database:
             _LOG.info("stream.migrated", path=self.path, component=component, **done._asdict())
 
     async def close(self) -> None:
-        """Finishes the jobs that were handed over, then closes; a cancelled caller does not stop it."""
+        """Finishes the jobs that were handed over, then closes; a cancelled caller does not stop it.
+
+        Raises `StoreElsewhere` and leaves it open, except where its own event loop has ended: then anybody may close it.
+        """
+        if self.home.has_ended():
+            self._closing = True
+            await self._connections.close()
+            return
+        self.home.check()
         self._closing = True
         self._work.set()
         with anyio.CancelScope(shield=True):
@@ -135,9 +159,9 @@ class Database:
                 await asyncio.wait([closing], timeout=_INTERRUPT_INTERVAL_S)
 
     async def _live(self) -> None:
-        async with Connections(self.path) as connections:
+        async with self._connections:
             try:
-                await self._open(connections)
+                await self._open(self._connections)
             except BaseException as error:  # noqa: BLE001 - it is the opener's
                 self._closing = True
                 _settle(self._opened, error=translate(error, self.path) if isinstance(error, FAILURES) else error)
@@ -157,10 +181,14 @@ class Database:
         for reader in readers:
             await self._drive(reader, lambda sql: sql("PRAGMA query_only = ON"), _Patience())
         self._readers = readers
+        if self.path != MEMORY:
+            self._presence = Presence(self.path)
 
     async def _prepare(self, sql: Sql) -> None:
         """The first openers of a new file meet here."""
         await check_owner(sql, self.path)  # before anything of the file is changed
+        if self.path != MEMORY and await sql("PRAGMA user_version") != [(stamp_of(self.path),)]:
+            await sql(f"PRAGMA user_version = {stamp_of(self.path)}")
         await sql("PRAGMA journal_mode = WAL")
         await sql(f"PRAGMA synchronous = {self._durability}")
         await sql("PRAGMA foreign_keys = ON")
@@ -211,6 +239,7 @@ class Database:
 
     def _choose_reader(self) -> Connection | None:
         """None for a database in memory: it has one connection only."""
+        self.home.check()
         if self._closing or self._task.done():
             raise StoreClosed(f"{self.path} is closed")
         if not self._readers:
@@ -229,7 +258,7 @@ class Database:
                 if self._closing and is_shared:
                     raise StoreClosed(f"{self.path} is closed")
                 self.trips += 1
-                told = await connection.run(partial(drive.go, refusal))
+                told = await connection.run(partial(self._go, drive, refusal, is_shared=is_shared))
                 if drive.done > done:
                     done, pause_s, patience.since = drive.done, 0.001, None
                 if not isinstance(told, Busy):
@@ -242,6 +271,26 @@ class Database:
         except (asyncio.CancelledError, StoreClosed):
             connection.post(drive.end)  # behind the trip that is under way
             raise
+
+    def _go(self, drive: Drive[T], refusal: StreamError | None, connection: sqlite3.Connection, *, is_shared: bool) -> T | Busy:
+        """Nothing is acknowledged before its file was seen in its place."""
+        if self._presence is None:
+            return drive.go(refusal, connection)
+        if not drive.done:
+            self._presence.look()
+        try:
+            told = drive.go(refusal, connection)
+        except StreamError:
+            self._presence.check()  # it may be what came of that
+            raise
+        if not is_shared and not isinstance(told, Busy):
+            self._presence.check()
+        return told
+
+    def _look_up(self, connection: sqlite3.Connection, text: str, parameters: Sequence[Any]) -> list[Row]:
+        if self._presence is not None:
+            self._presence.look()
+        return self._execute(connection, text, parameters)
 
     def _execute(self, connection: sqlite3.Connection, text: str, parameters: Sequence[Any] = (), /) -> list[Row]:
         """The one door for statements, in SQLite's thread: tests that kill between two writes stand here."""
@@ -266,9 +315,7 @@ async def open_database(path: str, *, create: bool, durability: Durability = "fu
     """
     if durability not in ("full", "normal"):
         raise ValueError(f"durability is 'full' or 'normal', not {durability!r}")
-    if path != MEMORY:
-        check_place(path, create=create)
-    database = Database(path, durability)
+    database = Database(path if path == MEMORY else find_place(path, create=create), durability)
     try:
         await asyncio.shield(database._opened)  # noqa: SLF001 - its own maker
     except BaseException:

@@ -1,4 +1,4 @@
-"""Looks at a path before SQLite does, and makes files that are whole and synced or not there, never over another one."""
+"""Makes files that are whole and synced or not there, never over another one."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stream.errors import StoreBusy, StoreFull, StoreUnusable, StreamError
+from stream.sqlite.place import check_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SIDES: Final = ("-wal", "-journal", "-shm")  # what SQLite keeps beside a database that is in use, or was not closed
-_WAY_OUT: Final = "name the database with --data, or make one with `tailfold play`"
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 
@@ -40,8 +40,7 @@ def create_whole(target: str, *, mode: int) -> Iterator[str]:
 
 def check_free(target: str) -> None:
     """Raises `StoreUnusable` unless the target is missing or empty, and nothing lies beside it that it would take in."""
-    if not target or "\0" in target:
-        raise StoreUnusable(repr(target), "this is no path of a file: name another one")
+    check_path(target)
     path = Path(target)
     try:
         if not path.absolute().parent.is_dir():
@@ -122,37 +121,3 @@ def _publish(partial: str, target: str) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-def check_place(path: str, *, create: bool) -> None:
-    """Raises `StoreUnusable` for a path that can't be, or without `create` is not, a database of ours."""
-    if "\0" in path:
-        raise StoreUnusable(repr(path), "a path holds no NUL: name another file")
-    file = Path(path)
-    try:
-        file.stat()
-    except FileNotFoundError:
-        _check_missing(file, path, create=create)
-    except OSError as error:
-        why = f"the file can't be reached ({error.strerror}): give this user access to its folder"
-        raise StoreUnusable(path, why) from error
-    else:
-        _check_present(file, path, create=create)
-
-
-def _check_missing(file: Path, path: str, *, create: bool) -> None:
-    if not create:
-        raise StoreUnusable(path, f"there is no such file: {_WAY_OUT}")
-    if not file.absolute().parent.is_dir():
-        raise StoreUnusable(path, "its folder does not exist: make it first")
-
-
-def _check_present(file: Path, path: str, *, create: bool) -> None:
-    # Never opened here: closing a file drops all the locks that this process has on it, those of SQLite too. Another
-    # process would then take itself for the last one, and delete the write-ahead log under us.
-    if file.is_dir():
-        raise StoreUnusable(path, "this is a folder: name a file in it")
-    if not os.access(file, os.R_OK):
-        raise StoreUnusable(path, "the file can't be read: give this user access to it")
-    if not create and not file.stat().st_size:
-        raise StoreUnusable(path, f"the file is empty: {_WAY_OUT}")

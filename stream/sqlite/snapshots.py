@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from stream.errors import SnapshotUnreadable
 from stream.limits import check_id, check_position
 from stream.records import Snapshot, SnapshotInfo
-from stream.snapshots import check_dispensable, check_snapshot, open_envelope, seal
+from stream.snapshots import check_dispensable, check_snapshot, open_envelope, require_snapshot, seal
 from stream.sqlite.bounds import read_bounds
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class SqliteSnapshots:
 
     async def save(self, snapshot: Snapshot) -> bool:
         """See `SnapshotStore.save`."""
-        check_id("stream id", snapshot.stream_id)
+        require_snapshot(snapshot)
 
         async def job(sql: Sql) -> bool:
             check_snapshot(snapshot, await read_bounds(sql, snapshot.stream_id))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from stream.admission import admit, check_adoption, prepare
 from stream.clock import now_ms
 from stream.errors import SeqConflict, StoreUnusable
-from stream.limits import check_id, check_position
+from stream.limits import check_id, check_position, check_prefix
 from stream.records import AppendResult, Bounds, Event, NewEvent, Producer, StreamInfo
 from stream.sqlite.adoption import adopt
 from stream.sqlite.appender import Appender
@@ -78,6 +78,7 @@ class SqliteStore:
         """See `EventStore.append`."""
         append = prepare(stream_id, events, expected_seq=expected_seq, append_id=append_id, producer=producer)
         if append.events:
+            self.database.home.check()
             return await self._appender.append(append)
         head = (await self.bounds(stream_id)).head
         return admit(append, head=head, watermark=None, earlier=None) or AppendResult(head + 1, head)
@@ -117,7 +118,9 @@ class SqliteStore:
 
     async def wait(self, stream_id: str, *, after: int) -> None:
         """See `EventStore.wait`. Other processes are seen by a poll, one for all waiters of this store."""
+        check_id("stream id", stream_id)
         check_position("after", after)
+        self.database.home.check()
         with self._wakeups.expect(stream_id) as signal, self._watching():
             if (await self.bounds(stream_id)).head <= after:
                 await await_signal(signal)
@@ -155,14 +158,14 @@ class SqliteStore:
 
     async def settle(self) -> None:
         """Waits until rows below the floors are swept; nothing but the file's size depends on it."""
+        self.database.home.check()
         await self._sweeper.settled()
 
     async def streams(self, *, prefix: str = "") -> AsyncIterator[StreamInfo]:
         """See `EventStore.streams`."""
         text = """SELECT name, floor, head, origin, guard FROM streams
             WHERE name > ?1 AND substr(name, 1, length(?2)) = ?2 AND head > 0 ORDER BY name LIMIT ?3"""
-        if prefix:
-            check_id("prefix", prefix)
+        check_prefix("prefix", prefix)
         last = ""
         while rows := await self.database.read(text, (last, prefix, _PAGE_ROWS)):
             for name, floor, head, origin, guard in rows:
@@ -174,10 +177,13 @@ class SqliteStore:
 
     async def close(self) -> None:
         """See `EventStore.close`."""
+        if not self.database.home.has_ended():
+            self.database.home.check()
         await finish_anyway(self._close())
 
     async def _close(self) -> None:
-        await self._sweeper.close()
+        if not self.database.home.has_ended():
+            await self._sweeper.close()
         await self.database.close()
         self._wakeups.wake_all()
 

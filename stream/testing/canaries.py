@@ -6,7 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stream.admission import prepare
-from stream.errors import SeqConflict, SnapshotNeeded
+from stream.errors import SeqConflict, SnapshotNeeded, StoreElsewhere
+from stream.home import Home
 from stream.limits import MAX_INTEGER
 from stream.memory import MemorySnapshots, MemoryStore
 from stream.records import NewEvent
@@ -248,6 +249,64 @@ class _BelievesClocks(SharedMemory):
         return _LosesWhatIsLate(clock_ms=clock_ms)
 
 
+class _WorksForkedToo(MemoryStore):
+    """In a forked process it takes in what its parent will never see."""
+
+    def __init__(self, *, clock_ms: Callable[[], int]) -> None:
+        super().__init__(clock_ms=clock_ms)
+        self.home = _Forkless("this store in memory")
+
+
+class _Forkless(Home):
+    __slots__ = ()
+
+    def check(self) -> None:
+        if not self.is_forked():
+            super().check()
+
+
+class _WaitsForItsOwnLoop(MemoryStore):
+    """In another event loop it waits for what only its own could give."""
+
+    def __init__(self, *, clock_ms: Callable[[], int]) -> None:
+        super().__init__(clock_ms=clock_ms)
+        self.home = _Loopless("this store in memory")
+        self._turn = asyncio.get_running_loop().create_future() if _has_loop() else None
+
+    async def append(self, stream_id: str, events: Sequence[NewEvent], **options: Any) -> AppendResult:
+        if self._turn is not None and self._turn.get_loop() is not asyncio.get_running_loop():
+            await asyncio.Event().wait()
+        return await super().append(stream_id, events, **options)
+
+
+class _ClosesForAll(_WaitsForItsOwnLoop):
+    """Who closes it in another loop is refused, and has closed it all the same."""
+
+    async def append(self, stream_id: str, events: Sequence[NewEvent], **options: Any) -> AppendResult:
+        return await MemoryStore.append(self, stream_id, events, **options)
+
+    async def close(self) -> None:
+        await super().close()
+        if self._turn is not None and self._turn.get_loop() is not asyncio.get_running_loop():
+            raise StoreElsewhere("this store", "is another's")
+
+
+class _Loopless(Home):
+    __slots__ = ()
+
+    def check(self) -> None:
+        if self.is_forked():
+            super().check()
+
+
+def _has_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def _with(store: Callable[..., MemoryStore]) -> Callable[[], MemoryBackend]:
     class Broken(MemoryBackend):
         def make(self, clock_ms: Callable[[], int]) -> MemoryStore:
@@ -275,5 +334,10 @@ CANARIES: Final = (
     Canary("follower that skips a gap", 9, "a_follower_that_stalls_goes_on_where_it_was", _with(_SkipsWhatCameMeanwhile)),
     Canary("endless page", 13, "pages_of_any_size_give_each_event_once_above_the_floor", _with(_ReadsEverything)),
     Canary("cleaned payload", 14, "what_is_read_is_what_was_appended", _with(_CleansPayloads)),
+    Canary("fork that half works", 16, "in_a_forked_process_a_store_works_or_refuses_at_once", _with(_WorksForkedToo)),
+    Canary("loop that waits for ever", 16, "in_another_loop_a_store_works_or_refuses_at_once", _with(_WaitsForItsOwnLoop)),
+    Canary(
+        "close that is refused and done", 16, "a_store_is_closed_where_it_was_opened_or_closed_for_all", _with(_ClosesForAll)
+    ),
 )
 """All of them, by law."""

@@ -49,6 +49,7 @@ LAWS: Final[Mapping[int, str]] = {
     11: "a producer has one order of its own, and one epoch",
     13: "memory does not depend on the length of a stream",
     14: "a payload is kept exactly, or refused by name",
+    16: "a store works or refuses at once where it was not opened: in another event loop, in a forked process",
 }
 """What the cases speak of, by number."""
 

@@ -50,7 +50,7 @@ class StreamReader(ABC, Generic[F]):
         Raises `FormatError` for what is no chunk of this format.
         """
         try:
-            text = chunk if isinstance(chunk, str) else dump(chunk) if isinstance(chunk, dict) else chunk.decode()
+            text = _text_of(chunk)
             if self.HAS_DONE and text.strip() == DONE:
                 return self._close()
             kind, fields = self._read(text)
@@ -98,6 +98,17 @@ class StreamReader(ABC, Generic[F]):
         """How the run ends; an error in the stream is not undone by what follows."""
         if self._end.outcome != "failed":
             self._end = end
+
+
+def _text_of(chunk: object) -> JsonText:
+    """Raises `InvalidJson` for what is no chunk, whatever the format."""
+    if isinstance(chunk, str):
+        return chunk
+    if isinstance(chunk, dict):
+        return dump(chunk)
+    if isinstance(chunk, bytes | bytearray):
+        return chunk.decode()
+    raise InvalidJson(f"a chunk is bytes, text or a dict, not {type(chunk).__name__}")
 
 
 def typed_fields(text: JsonText, place: str) -> tuple[Fields, str]:

@@ -4,7 +4,18 @@ A case takes a backend and asserts. Nothing here knows how a store is built; wha
 """
 
 from stream.testing.case import CASES
-from stream.testing.contract import adopting, appending, bad_input, disturbing, following, keeping, reading, resuming, sharing
+from stream.testing.contract import (
+    adopting,
+    appending,
+    bad_input,
+    disturbing,
+    elsewhere,
+    following,
+    keeping,
+    reading,
+    resuming,
+    sharing,
+)
 
 __all__ = [
     "CASES",
@@ -12,6 +23,7 @@ __all__ = [
     "appending",
     "bad_input",
     "disturbing",
+    "elsewhere",
     "following",
     "keeping",
     "reading",
