@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from pathlib import Path
@@ -15,10 +16,14 @@ if TYPE_CHECKING:
     from stream.sqlite import Database
 
 _IDLE: Final = "PRAGMA data_version"
+_WRITES: Final = re.compile(r"\s*(BEGIN IMMEDIATE|INSERT|UPDATE|DELETE|WITH|VACUUM)\b")
 
 
 class Stopping:
-    """Counts the statements of databases at their door, and stops this process before or after one of them.
+    """Counts the statements of databases at their door, and stops this process at one of them.
+
+    Moments "before" and "after" are those of any statement; "write" is ahead of one that begins to write, and counts
+    only these: whatever was looked at until then may have changed when the process goes on.
 
     Where that would be within a transaction that writes, everybody else had to wait for it: unless it `may_hold` them up,
     it stops at the next statement behind it. `tell` hears first how it stands. Nothing is counted until it is `armed`.
@@ -33,10 +38,11 @@ class Stopping:
         plain = database._execute
 
         def counted(connection: sqlite3.Connection, text: str, parameters: Any = ()) -> list[Any]:
-            if not self.is_armed or text == _IDLE:
+            is_counted = self._moment != "write" or (not connection.in_transaction and _WRITES.match(text) is not None)
+            if not self.is_armed or text == _IDLE or not is_counted:
                 return plain(connection, text, parameters)
             self.count += 1
-            if self._moment == "before":
+            if self._moment != "after":
                 self._stop(connection)
             rows = plain(connection, text, parameters)
             if self._moment == "after":

@@ -9,6 +9,7 @@ import signal
 from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, NamedTuple
+from unittest.mock import patch
 
 import anyio
 import pytest
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 ROUNDS: Final = size(smoke=12, full=200)
-OPERATIONS: Final = ("erase", "hold", "compact", "repair", "pack", "talk", "annotate", "redact")
+OPERATIONS: Final = ("erase", "talk", "compact", "erase", "hold", "compact", "repair", "pack", "annotate", "redact")
 MEANWHILE: Final = (
     "erase",
     "talk",
@@ -53,7 +54,9 @@ class Plan(NamedTuple):
     message_id: str | None
     at: int
     moment: str
-    may_hold: bool
+    may_hold: bool = False
+    takes_over: bool = False
+    is_fenced: bool = True
 
 
 async def live(parent: Parent, folder: str, name: str, plan: Plan) -> int:
@@ -63,6 +66,9 @@ async def live(parent: Parent, folder: str, name: str, plan: Plan) -> int:
     with ExitStack() as patches:
         shorten_leases(patches, busy_s=0.5)
         patches.enter_context(watched(diary))
+        if not plan.is_fenced:
+            delete = SqliteStore.delete
+            patches.enter_context(patch.object(SqliteStore, "delete", lambda store, stream_id, **_: delete(store, stream_id)))
         async with open_at(folder) as ledger:
             assert isinstance(ledger.store, SqliteStore)
             stopping.watch(ledger.store.database)
@@ -84,9 +90,11 @@ async def take_round(folder: str, plan: Plan, name: str, others: Writers, chance
             return False, value
         while not is_stopped(child.pid):
             await asyncio.sleep(0.001)
-        await go_on(others, plan, chance.choices(MEANWHILE, k=1 if value else chance.randint(1, 5)))
+        first = [plan.operation, "talk"] if plan.takes_over else []  # does it instead, and begins anew
+        more = chance.choices(MEANWHILE, k=chance.randint(1, 4)) if plan.is_fenced else []
+        await go_on(others, plan, (first + more)[: 1 if value else None])
         os.kill(child.pid, signal.SIGCONT)
-        beside = go_on(others, plan, chance.choices(MEANWHILE, k=chance.randint(0, 2)))
+        beside = go_on(others, plan, chance.choices(MEANWHILE, k=chance.randint(0, 2) if plan.is_fenced else 0))
         _, statements = await asyncio.gather(beside, asyncio.to_thread(child.result))
         return True, statements
     finally:
@@ -100,8 +108,8 @@ async def go_on(others: Writers, plan: Plan, what: list[str]) -> None:
 
 
 async def test_who_is_stopped_anywhere_and_goes_on_harms_nothing_that_came_since(tmp_path: Path, chance: random.Random) -> None:
-    statements = dict.fromkeys(OPERATIONS, 25)
-    stopped: Counter[str] = Counter()
+    statements: dict[tuple[str, str], int] = {}
+    stopped, turns = Counter[str](), Counter[tuple[str, str]]()
     with ExitStack() as patches:
         shorten_leases(patches, busy_s=0.5)
         patches.enter_context(watched(diary := Diary(tmp_path / "others.diary")))
@@ -114,13 +122,17 @@ async def test_who_is_stopped_anywhere_and_goes_on_harms_nothing_that_came_since
                 if operation in {"annotate", "redact"} or not await ledger.transcript(conversation):
                     await others.do("talk", conversation, None)
                 message_ids = [message.id for message in await ledger.transcript(conversation)]
-                at, moment = chance.randint(1, statements[operation]), chance.choice(["before", "after"])
+                moment = chance.choice(["write", "write", "before", "after"])
+                last = statements.get((operation, moment), 4)
+                turns[operation, moment] += 1  # each place in its turn
+                at = turns[operation, moment] % last + 1 if moment == "write" else chance.randint(1, last)
                 message_id = chance.choice(message_ids) if message_ids else None
-                plan = Plan(operation, conversation, message_id, at, moment, chance.random() < 0.1)
+                may_hold, takes_over = chance.random() < 0.1, chance.random() < 0.6
+                plan = Plan(operation, conversation, message_id, at, moment, may_hold, takes_over)
                 try:
                     was_stopped, count = await take_round(str(tmp_path), plan, f"round{number}", others, chance)
                     stopped[operation] += was_stopped
-                    statements[operation] = max(count, 1)
+                    statements[operation, moment] = max(count, 1)
                     await check_all(ledger, tmp_path, [conversation], *LATE)
                 except BaseException as error:
                     error.add_note(f"round {number}: {plan}")
@@ -129,3 +141,20 @@ async def test_who_is_stopped_anywhere_and_goes_on_harms_nothing_that_came_since
             assert await wrong(ledger) == []
     print(f"{ROUNDS} rounds, stopped in {dict(stopped)}, {lives} runs acknowledged that live")
     assert sum(stopped.values()) > ROUNDS / 2
+
+
+async def test_canary_an_erase_that_deletes_what_it_has_not_seen_is_caught(tmp_path: Path, chance: random.Random) -> None:
+    async def erase_everywhere() -> None:
+        with ExitStack() as patches:
+            shorten_leases(patches, busy_s=0.5)
+            patches.enter_context(watched(diary := Diary(tmp_path / "others.diary")))
+            async with open_at(tmp_path) as ledger:
+                others = Writers(ledger, diary, chance, "others")
+                for at in range(1, 16):
+                    await others.do("talk", "a", None)
+                    plan = Plan("erase", "a", None, at, "write", takes_over=True, is_fenced=False)
+                    await take_round(str(tmp_path), plan, f"round{at}", others, chance)
+                    await check_all(ledger, tmp_path, ["a"], *LATE)
+
+    with pytest.raises(AssertionError, match=r"the log begins behind|is gone|lacks"):
+        await erase_everywhere()

@@ -125,9 +125,15 @@ class Told:
         for call in self.of("record"):
             if call.is_done and call.answer > floor and there.get(call.answer) != call.what["data"]:
                 wrong.append(f"event {call.answer} is {there.get(call.answer)}: {call}")
-            if call.is_done and call.answer <= floor and not self.may_be_erased(call.begun) and not self.of("compact"):
+            if call.is_done and call.answer <= floor and not self.may_be_erased(call.begun):  # compaction keeps such events
                 wrong.append(f"event {call.answer} is gone: {call}")
         return wrong
+
+    def check_origin(self, origin: int) -> list[str]:
+        """Which runs that live were in the log up to a point that a deletion took away."""
+        living = {fate.run_id for fate in self.fates() if fate.lives}
+        flushed = [call for call in self.of("flush") if call.is_done and call.what["run"] in living]
+        return [f"the log begins behind {origin}: {call}" for call in flushed if call.answer <= origin]
 
     def check_described(self, title: str | None) -> list[str]:
         """Whether the title is one that may be the last."""

@@ -104,7 +104,7 @@ class Writers:
             for number in range(0 if what == "begin" else 2):
                 text = f"{run_id} says {number}"
                 await call("message", conversation, run.message("user", text), run=run_id, text=text)
-                if what == "flush" or self._chance.random() < 0.5:
+                if what == "flush" or number or self._chance.random() < 0.5:
                     await call("flush", conversation, run.flush(), run=run_id)
             if what in {"talk", "fork"}:
                 await call("finish", conversation, run.finish(), run=run_id)
@@ -149,15 +149,16 @@ async def check_all(ledger: Ledger, folder: Path, conversations: list[str], *mor
     for conversation in conversations:
         told = Told(conversation, calls)
         transcript = await ledger.transcript(conversation, branch="all")
-        floor = (await ledger.store.bounds(conversation)).floor
-        events = await read_all(ledger, conversation, floor)
+        bounds = await ledger.store.bounds(conversation)
+        events = await read_all(ledger, conversation, bounds.floor)
         run_ids = {run.run_id async for run in ledger.runs(conversation)}
         info = await ledger.tables.conversation(conversation)
         assert info is not None
         require(told.check_runs([(each.run_id or "", each.id, each.text) for each in transcript]))
         require(told.check_annotated(transcript))
         require(told.check_known(run_ids))
-        require(told.check_recorded(events, floor))
+        require(told.check_recorded(events, bounds.floor))
+        require(told.check_origin(bounds.origin))
         require(told.check_described(info.title))
         require(await wrong(ledger, conversation))
         acknowledged += sum(fate.lives for fate in told.fates())
