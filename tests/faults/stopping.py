@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from stream.sqlite import Database
 
 _IDLE: Final = "PRAGMA data_version"
-_WRITES: Final = re.compile(r"\s*(BEGIN IMMEDIATE|INSERT|UPDATE|DELETE|WITH|VACUUM)\b")
+_WRITES: Final = re.compile(r"\s*(BEGIN IMMEDIATE|INSERT|UPDATE|WITH|VACUUM)\b")
 
 
 class Stopping:
