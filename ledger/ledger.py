@@ -31,7 +31,6 @@ from projector.context import Pipeline, ProviderCapabilities, ProviderSession, R
 from projector.context.tokens import Tokenizer, estimate
 from projector.formats.shared.history import History
 from stream.checks import check_flag, check_kind
-from stream.home import Home
 from stream.limits import check_id, check_position
 from stream.sqlite.statistics import StoreStatistics, store_statistics
 from stream.tasks import finish_anyway
@@ -70,7 +69,6 @@ class Ledger:
     """
 
     def __init__(self, store: EventStore, tables: LedgerTables, projectors: Sequence[Projector[Any]] = ()) -> None:
-        self._home = Home("this ledger")
         self._engine = engine = Engine(store, tables, projectors)
         self.store, self.tables, self.projectors = engine.store, engine.tables, engine.projectors
         self._runs = Runs(engine)
@@ -78,7 +76,7 @@ class Ledger:
     @property
     def engine(self) -> Engine:
         """What the functions work on that do it all. Raises `StoreElsewhere` in another event loop, or behind a fork."""
-        self._home.check()
+        self._engine.home.check()
         return self._engine
 
     async def begin_run(
@@ -395,12 +393,11 @@ class Ledger:
 
     async def close(self) -> None:
         """Closes what it opened. Runs that were not ended stay open, to be recovered."""
-        if not self._home.has_ended():
-            self._home.check()
+        self._engine.home.check_closer()
         await finish_anyway(self._close())
 
     async def _close(self) -> None:
-        if not self._home.has_ended():
+        if not self._engine.home.has_ended():
             await self._runs.close()
         await self.store.close()
         await self.tables.database.close()
