@@ -30,20 +30,21 @@ async def record(engine: Engine, conversation: str, events: Sequence[NewEvent], 
     if expected_seq is not None:
         check_position("expected_seq", expected_seq)
     validate(events)
-    return await engine.store.append(conversation, events, expected_seq=expected_seq)
+    while True:
+        result = await engine.store.append(conversation, events, expected_seq=expected_seq)
+        if not events or await engine.stays(conversation, result.last_seq):
+            return result
 
 
 async def select(engine: Engine, conversation: str, message_id: str) -> None:
     """See `Ledger.select`."""
-    await _require_message(engine, conversation, message_id)
-    await engine.note(conversation, ev.BranchSelected(message_id))
+    await _amend(engine, conversation, message_id, ev.BranchSelected(message_id))
 
 
 async def annotate(engine: Engine, conversation: str, message_id: str, patch: Mapping[str, Any]) -> None:
     """See `Ledger.annotate`."""
-    fields = check_patch("patch", patch)
-    await _require_message(engine, conversation, message_id, is_open_enough=True)
-    await engine.note(conversation, ev.MessageAnnotated(message_id, raw(join_fields(fields))))
+    body = ev.MessageAnnotated(message_id, raw(join_fields(check_patch("patch", patch))))
+    await _amend(engine, conversation, message_id, body, is_open_enough=True)
 
 
 async def redact(engine: Engine, conversation: str, message_id: str, blocks: Sequence[Block], *, reason: str | None) -> None:
@@ -55,7 +56,7 @@ async def redact(engine: Engine, conversation: str, message_id: str, blocks: Seq
     message = await engine.tables.message(conversation, message_id)
     if message is not None and POLICY in message.metadata:
         await annotate(engine, conversation, message_id, {POLICY: None})
-    await engine.note(conversation, ev.MessageRedacted(message_id, raw(text), reason))
+    await _amend(engine, conversation, message_id, ev.MessageRedacted(message_id, raw(text), reason), is_open_enough=True)
 
 
 async def describe(
@@ -76,12 +77,13 @@ async def describe(
         fields["labels"] = dump(check_labels("labels", labels))
     if archived is not None:
         check_flag("archived", archived)
-    if title is not None or fields:
+    stays = False
+    while not stays and (title is not None or fields):
         is_new = (await engine.store.bounds(conversation)).head == 0
         body = ev.ConversationCreated if is_new else ev.ConversationUpdated
-        await engine.note(conversation, body(title, raw(join_fields(fields) if fields else None)))
-    if archived is not None:
-        await engine.note(conversation, ev.ConversationArchived(archived))
+        stays = await engine.note(conversation, body(title, raw(join_fields(fields) if fields else None)))
+    while archived is not None and not await engine.note(conversation, ev.ConversationArchived(archived)):
+        pass
 
 
 async def add_media(engine: Engine, conversation: str, data: bytes, media_type: str) -> str:
@@ -89,9 +91,19 @@ async def add_media(engine: Engine, conversation: str, data: bytes, media_type: 
     check_conversation_id(conversation)
     check_kind("data", data, bytes, "bytes")
     check_name("media_type", media_type)
-    media_id = await put_media(engine.tables, conversation, data, media_type)
-    await engine.note(conversation, ev.MediaAdded(media_id, media_type, len(data)))
-    return media_id
+    while True:
+        media_id = await put_media(engine.tables, conversation, data, media_type)
+        stays = await engine.note(conversation, ev.MediaAdded(media_id, media_type, len(data)))
+        if stays and media_id in await engine.tables.media_of(conversation):  # or they were erased between the two
+            return media_id
+
+
+async def _amend(engine: Engine, conversation: str, message_id: str, body: ev.Body, *, is_open_enough: bool = False) -> None:
+    """Where an erasure takes it away, the message is gone, and the caller told."""
+    while True:
+        await _require_message(engine, conversation, message_id, is_open_enough=is_open_enough)
+        if await engine.note(conversation, body):
+            return
 
 
 async def _require_message(engine: Engine, conversation: str, message_id: str, *, is_open_enough: bool = False) -> None:

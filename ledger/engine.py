@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from ledger.catchup import CatchUp
+from ledger.erasure import is_pending
 from ledger.errors import LedgerBehind, LedgerDiverged, UnknownConversation
 from ledger.kinds import is_reserved
+from ledger.moment import look
 from projector.events import to_event
 from projector.validation import validate
 from stream import Bounds, CorruptEvent
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ledger.catchup import Caught
+    from ledger.moment import Moment
+    from ledger.tables.conversations import Position
     from ledger.tables.tables import LedgerTables
     from projector import Projector
     from projector.events import Body
@@ -73,12 +77,23 @@ class Engine:
                 heads = {}
         await self._catch_up_some(heads)
 
-    async def note(self, conversation: str, body: Body) -> None:
-        """Appends one event and takes it in."""
+    async def note(self, conversation: str, body: Body) -> bool:
+        """Appends one event and takes it in. False where an erasure that went on beside it has taken it away."""
         event = to_event(body)
         validate([event])
-        await self.store.append(conversation, [event])
-        await self.catch_up(conversation)
+        seq = (await self.store.append(conversation, [event])).last_seq
+        return (await self.catch_up(conversation)).bounds.origin < seq
+
+    async def stays(self, conversation: str, seq: int) -> bool:
+        """Whether an event that was appended is left by every erasure that was begun until now; finishes those."""
+
+        async def job(moment: Moment) -> tuple[Position, Bounds]:
+            return await moment.position(), await moment.bounds()
+
+        position, bounds = await look(self.store, self.tables, conversation, job)
+        if is_pending(position.erased):
+            bounds = (await self.catch_up(conversation)).bounds
+        return bounds.origin < seq
 
     def forget(self, conversation: str) -> None:
         """Drops what is remembered here of a conversation: something else than catch-up has moved the ledger."""

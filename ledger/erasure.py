@@ -72,9 +72,12 @@ class Counts(msgspec.Struct, frozen=True):
     through: int = MAX_INTEGER
 
 
+_COUNTS: Final = msgspec.json.Decoder(Counts)  # made here: threads must not learn a struct at the same time
+
+
 def is_pending(erased: str | None) -> bool:
     """Whether an erasure was begun and not finished."""
-    return erased is not None and not msgspec.json.decode(erased, type=Counts).is_done
+    return erased is not None and not _COUNTS.decode(erased).is_done
 
 
 def is_under_way(erased: str | None) -> bool:
@@ -290,7 +293,7 @@ async def _counts(sql: Sql, conversation: str) -> Counts:
 
 
 def _decode(erased: str | None) -> Counts:
-    return Counts(0, 0, 0, 0, is_done=True) if erased is None else msgspec.json.decode(erased, type=Counts)
+    return Counts(0, 0, 0, 0, is_done=True) if erased is None else _COUNTS.decode(erased)
 
 
 def _encode(counts: Counts) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from projector.json_text import JsonText, decode
+from projector.json_text import JsonText, decode, learn
 from projector.run_draft import Usage
 
 if TYPE_CHECKING:
@@ -89,3 +89,6 @@ class RunInfo(msgspec.Struct, frozen=True):
             usage=run.usage,
             prompts=run.prompts,
         )
+
+
+learn(RunInfo)

@@ -26,6 +26,15 @@ _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SPACE: Final = " \t\n\r"
 
 
+def learn(*kinds: type[msgspec.Struct]) -> None:
+    """Tells msgspec of structs that are read later. A module does so once, when it is imported.
+
+    Otherwise msgspec learns a struct when it is first read, and where two threads do that at once the process crashes.
+    """
+    for kind in kinds:
+        msgspec.json.Decoder(kind)
+
+
 class InvalidJson(ValueError):
     """This is no legal JSON, or not of the form that was asked for."""
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
 
-from projector.json_text import InvalidJson, decode, dump
-from projector.message import Message
+from projector.json_text import InvalidJson, decode, dump, learn
+from projector.message import Block, Message, Unknown
 from projector.persistent import GrowingList, GrowingTable, GrowingText
-from projector.run_draft import Anomaly, RunDraft, Usage
+from projector.run_draft import Anomaly, BlockDraft, MessageDraft, RunDraft, Usage
 from projector.settle import End, settle
 
 if TYPE_CHECKING:
@@ -100,3 +100,5 @@ _MAKERS: dict[Any, Callable[[Any, Any], Any]] = {
     GrowingList: lambda kind, value: GrowingList(_make_items(kind, value)),
     GrowingTable: lambda kind, value: GrowingTable(_make_items(kind, value)),
 }
+
+learn(State, EndedRun, End, RunDraft, MessageDraft, BlockDraft, Message, Block, Unknown, Usage, Anomaly)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _DIGEST_BYTES: Final = 32
+_SNAPSHOT: Final = msgspec.msgpack.Decoder(Snapshot)  # made here: threads must not learn a struct at the same time
 
 
 class SnapshotStore(Protocol):
@@ -56,7 +57,7 @@ def unseal(envelope: bytes, *, stream_id: str, projector: str) -> Snapshot:
     if hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() != digest:
         raise SnapshotUnreadable(stream_id, projector, "the stored snapshot fails its checksum")
     try:
-        snapshot = msgspec.msgpack.decode(body, type=Snapshot)
+        snapshot = _SNAPSHOT.decode(body)
     except msgspec.MsgspecError as error:
         raise SnapshotUnreadable(stream_id, projector, f"the stored snapshot has another form ({error})") from error
     if (snapshot.stream_id, snapshot.projector) != (stream_id, projector):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
-from ledger import LedgerError, RunLost, catchup, erasure
+from ledger import LedgerError, RunLost, UnknownMessage, catchup, erasure
 from ledger.engine import Engine
 from stream import StoreBusy, StreamError
 from stream.sqlite import SqliteStore, vacuum
@@ -20,6 +21,7 @@ from tests.talk import finished, new, said, started
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ledger import Ledger
     from stream import Event
     from stream.sqlite import Database
 
@@ -292,6 +294,56 @@ async def test_a_writer_that_ends_is_told_when_its_conversation_was_erased_meanw
 
 async def done_before(*_: object) -> None:
     """The files are clean."""
+
+
+async def test_what_is_said_after_an_erase_that_died_was_asked_for_stays(tmp_path: Path) -> None:
+    async with open_at(tmp_path) as ledger:
+        for number, say_it in enumerate((describe, archive, record, add_media)):
+            conversation = f"c{number}"
+            await say(ledger, "old", conversation)
+            await erasure.begin_erasure(ledger.tables, conversation, await ledger.store.bounds(conversation), None)
+            await say_it(ledger, conversation)
+            assert await texts(ledger, conversation) == []
+        for conversation in ("c0", "c1"):
+            info = await ledger.tables.conversation(conversation)
+            assert info is not None
+            assert (info.title, info.archived) == (("new", False) if conversation == "c0" else (None, True))
+        bounds = await ledger.store.bounds("c2")
+        assert [event.type for event in await ledger.store.read("c2", after=bounds.floor)][-1] == "custom"
+        assert (await ledger.media(hashlib.sha256(b"new").hexdigest())).data == b"new"
+        with pytest.raises(UnknownMessage):
+            await annotate_beside_an_erase(ledger)
+
+
+async def describe(ledger: Ledger, conversation: str) -> None:
+    await ledger.describe(conversation, title="new")
+
+
+async def archive(ledger: Ledger, conversation: str) -> None:
+    await ledger.describe(conversation, archived=True)
+
+
+async def record(ledger: Ledger, conversation: str) -> None:
+    await ledger.record(conversation, [new("custom", name="new")])
+    assert await ledger.record(conversation, []) == await ledger.store.append(conversation, [])
+
+
+async def add_media(ledger: Ledger, conversation: str) -> None:
+    await ledger.add_media(conversation, b"new", "image/png")
+
+
+async def annotate_beside_an_erase(ledger: Ledger) -> None:
+    message_id = await say(ledger, "old", "beside")
+    bounds, append = await ledger.store.bounds("beside"), ledger.store.append
+
+    async def append_when_it_was_asked_for(*words: Any, **options: Any) -> Any:
+        patched.undo()
+        await erasure.begin_erasure(ledger.tables, "beside", bounds, None)
+        return await append(*words, **options)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ledger.store, "append", append_when_it_was_asked_for)
+        await ledger.annotate("beside", message_id, {"rating": 1})
 
 
 @pytest.mark.parametrize("moment", ["before it is saved", "before it is read back"])

@@ -90,4 +90,5 @@ async def remember(
         with suppress(SeqConflict):
             await engine.store.append(conversation, events, expected_seq=caught.state.last_seq)
             break
-    await engine.catch_up(conversation)
+    if (await engine.catch_up(conversation)).bounds.origin != life:
+        raise UnknownConversation(conversation)

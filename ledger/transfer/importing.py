@@ -68,6 +68,9 @@ async def import_history(
         finally:
             runs, events = runs + intake.runs, events + intake.events
         caught = await ledger.catch_up(conversation)
+        if 0 < intake.head <= caught.bounds.origin:  # it was erased meanwhile
+            runs = events = 0
+            continue
         return ImportResult(runs, events, intake.known, caught.bounds.head)
 
 
@@ -83,14 +86,14 @@ class _Intake:
         self._page: list[NewEvent] = []
         self._page_runs = 0
         self._size_bytes = 0
-        self._head = 0
+        self.head = 0
         self._is_new = True
         self._is_beside = False
         self.runs = self.events = self.known = 0
 
     async def take(self, recorded: Recorded) -> None:
         caught = await self._ledger.catch_up(self._conversation)
-        self._head, self._is_new = caught.bounds.head, caught.bounds.head == 0
+        self.head, self._is_new = caught.bounds.head, caught.bounds.head == 0
         if self._is_new:
             self._add(to_event(recorded.created))
         if recorded.kept is not None:
@@ -260,7 +263,7 @@ class _Intake:
             self._is_beside = True
         else:
             self._count(len(events))
-            self._head = result.last_seq
+            self.head = result.last_seq
         return number + 1
 
     def _add(self, event: NewEvent) -> None:
@@ -273,9 +276,9 @@ class _Intake:
         validate(self._page)
         digest = hashlib.sha256(b"\0".join(event.data for event in self._page)).hexdigest()
         result = await self._ledger.store.append(
-            self._conversation, self._page, expected_seq=self._head, append_id=f"import-{digest}"
+            self._conversation, self._page, expected_seq=self.head, append_id=f"import-{digest}"
         )
-        self._head = result.last_seq
+        self.head = result.last_seq
         self.runs += self._page_runs
         self._count(len(self._page))
         self._page, self._page_runs, self._size_bytes = [], 0, 0

@@ -17,7 +17,7 @@ import msgspec
 
 from ledger.tables.media import MAX_MEDIA_BYTES, Media
 from ledger.transfer.files import FileError, Line, lines_of
-from projector.json_text import dump
+from projector.json_text import dump, learn
 from projector.validation import validate
 from stream import Event, InvalidEvent, NewEvent
 from stream.limits import MAX_INTEGER, check_events, check_id, check_position
@@ -232,3 +232,6 @@ def _decode_base64(text: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise ValueError(f"data_base64 is no base64 ({error})") from error
+
+
+learn(Header, _EventLine, _MediaLine, _Kind)

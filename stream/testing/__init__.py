@@ -15,7 +15,7 @@ from stream.testing.backend import Backend, Flag, MemoryBackend, SqliteBackend, 
 from stream.testing.case import Case, case
 from stream.testing.checking import Failure, check
 from stream.testing.contract import CASES
-from stream.testing.faults import InjectedFault, backwards_clock, cancel_after, disturb, lost_wakeups
+from stream.testing.faults import Held, InjectedFault, backwards_clock, cancel_after, disturb, lost_wakeups
 from stream.testing.machine import state_machine
 from stream.testing.twice import jobs_run_twice
 
@@ -25,6 +25,7 @@ __all__ = [
     "Case",
     "Failure",
     "Flag",
+    "Held",
     "InjectedFault",
     "MemoryBackend",
     "SqliteBackend",

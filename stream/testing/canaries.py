@@ -200,6 +200,55 @@ class _CleansPayloads(MemoryStore):
         return await super().append(stream_id, cleaned, **options)
 
 
+class SharedMemory(MemoryBackend):
+    """Stores over one place in memory, as processes over a file."""
+
+    flags = MemoryBackend.flags | {"share"}
+
+    def make(self, clock_ms: Callable[[], int]) -> MemoryStore:
+        store = self.make_one(clock_ms)
+        if self.stores:
+            store._streams, store._wakeups = self.stores[0]._streams, self.stores[0]._wakeups  # noqa: SLF001
+            store.incarnation = self.stores[0].incarnation
+        return store
+
+    def make_one(self, clock_ms: Callable[[], int]) -> MemoryStore:
+        return MemoryStore(clock_ms=clock_ms)
+
+
+class _LooksThenDeletes(MemoryStore):
+    """Between the look at the head and the deletion it may be stopped."""
+
+    async def delete(self, stream_id: str, *, expected_head: int | None = None) -> None:
+        if expected_head is not None and self.stream(stream_id).head != expected_head:
+            raise SeqConflict(stream_id, expected_head, self.stream(stream_id).head)
+        await asyncio.sleep(0)
+        await super().delete(stream_id)
+
+
+class _LosesWhatIsLate(MemoryStore):
+    """Of two events that one counts whose clock is ahead."""
+
+    async def append(self, stream_id: str, events: Sequence[NewEvent], **options: Any) -> AppendResult:
+        newest = max((event.at for event in self.stream(stream_id).events), default=0)
+        result = await super().append(stream_id, events, **options)
+        stream = self.stream(stream_id)
+        if stream.events and stream.events[-1].at < newest:
+            del stream.events[-len(events) :]
+            stream.head -= len(events)
+        return result
+
+
+class _DeletesLate(SharedMemory):
+    def make_one(self, clock_ms: Callable[[], int]) -> MemoryStore:
+        return _LooksThenDeletes(clock_ms=clock_ms)
+
+
+class _BelievesClocks(SharedMemory):
+    def make_one(self, clock_ms: Callable[[], int]) -> MemoryStore:
+        return _LosesWhatIsLate(clock_ms=clock_ms)
+
+
 class _WorksForkedToo(MemoryStore):
     """In a forked process it takes in what its parent will never see."""
 
@@ -275,6 +324,8 @@ CANARIES: Final = (
     Canary("hole", 3, "a_wrong_expectation_conflicts_and_stores_nothing", _with(_LeavesHoles)),
     Canary("repeat stored twice", 3, "a_named_append_repeated_gets_its_first_answer", _with(_StoresRepeats)),
     Canary("watermark that forgets", 3, "a_producers_repeat_is_acknowledged_once_stored", _ForgetsWatermarks),
+    Canary("stopped deletion", 3, "who_is_stopped_and_goes_on_undoes_nothing_that_came_since", _DeletesLate),
+    Canary("order by clocks", 5, "clocks_that_are_wrong_change_no_order_and_bar_nobody", _BelievesClocks),
     Canary("reordered events", 5, "order_is_by_number_when_the_clock_runs_backwards", _with(_Reorders)),
     Canary("snapshot that goes backwards", 5, "a_snapshot_never_goes_backwards", _with(_SnapshotsGoBackwards)),
     Canary("floor that falls", 6, "truncation_never_lowers_the_floor", _with(_LowersTheFloor)),

@@ -12,7 +12,8 @@ from stream.errors import StoreBusy
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Generator, Iterator
+    from typing import Self
 
     from stream.store import EventStore
 
@@ -73,6 +74,55 @@ async def cancel_after(steps: int, call: Coroutine[Any, Any, T]) -> T | None:
         return await task
     except asyncio.CancelledError:
         return None
+
+
+class Held:
+    """A call that is held up at the point where it waits for the nth time, until it may `go_on`; others run meanwhile.
+
+    With all numbers of steps from 0 on, a call is held up before it begins and at every point where it awaits, as that
+    of a process that is stopped there. One that has fewer is over when the block begins.
+    """
+
+    def __init__(self, call: Coroutine[Any, Any, object], steps: int) -> None:
+        self._call, self._left = call, steps
+        self._held, self._may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.ensure_future(self._run())
+        self._task.add_done_callback(lambda _: self._held.set())
+        await self._held.wait()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._may_go_on.set()
+        await asyncio.wait([self._task])
+
+    async def go_on(self) -> BaseException | None:
+        """Lets it come to its end; returns what it raised."""
+        self._may_go_on.set()
+        await asyncio.wait([self._task])
+        return self._task.exception()
+
+    async def _run(self) -> None:
+        await self
+
+    def __await__(self) -> Generator[Any, None, None]:
+        steps = self._call.__await__()
+        error: BaseException | None = None
+        while True:
+            if self._left == 0:
+                self._held.set()
+                yield from self._may_go_on.wait().__await__()
+            self._left -= 1
+            try:
+                waited_for = next(steps) if error is None else self._call.throw(error)
+            except StopIteration:
+                return
+            try:
+                error = None
+                yield waited_for
+            except BaseException as raised:  # noqa: BLE001 - it is the call's
+                error = raised
 
 
 @contextmanager

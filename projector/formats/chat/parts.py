@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from projector.formats.shared.fields import items_of, says_nothing, text_of_field
 from projector.formats.shared.payloads import media_of, opaque, payload_for
-from projector.json_text import JsonText, decode, dump, join_fields, plain, split
+from projector.json_text import JsonText, decode, dump, join_fields, learn, plain, split
 from projector.message import Block
 
 if TYPE_CHECKING:
@@ -167,3 +167,6 @@ def _media_block(kind: str, fields: Mapping[str, JsonText], text: JsonText) -> B
 
 def _said(fields: Mapping[str, JsonText], name: str) -> str:
     return text_of_field(fields, name) or ""
+
+
+learn(_Call, _Delta, _Function)

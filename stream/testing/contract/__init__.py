@@ -13,6 +13,7 @@ from stream.testing.contract import (
     following,
     keeping,
     reading,
+    resuming,
     sharing,
 )
 
@@ -26,5 +27,6 @@ __all__ = [
     "following",
     "keeping",
     "reading",
+    "resuming",
     "sharing",
 ]
