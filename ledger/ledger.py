@@ -87,9 +87,9 @@ class Ledger:
         """Begins a run behind the active leaf, or behind `parent` (None: as a new root); returns when that is durable.
 
         `format` names what `Run.feed` takes. `flush_ms` is how long a delta may wait to be joined with others, 0
-        keeps each. A run that had begun when the call was cancelled is ended as `cancelled`. Raises `RunOpen` while a
-        run on the active leaf has no end and no parent is named, `UnknownMessage` for a parent that is not committed,
-        `RunExists` for an id that was used.
+        keeps each. A run that had begun when the call was cancelled is ended as `cancelled`, before that nothing is
+        left. Raises `RunOpen` while a run on the active leaf has no end and no parent is named, `UnknownMessage` for a
+        parent that is not committed, `RunExists` for an id that was used.
         """
         options = RunOptions(run_id, parent, format, trigger, model, provider, flush_ms)
         return await self._runs.begin(conversation, options)
@@ -310,10 +310,7 @@ class Ledger:
         return await recover(self.engine, conversation, run_id, action, select=select)
 
     async def cancel(self, conversation: str, run_id: str, *, by: str | None = None) -> None:
-        """Asks the producer of a run to stop, in whatever process it is; see `Run.wait_for_cancel_request`.
-
-        Too late is no error. Raises `UnknownRun`.
-        """
+        """Asks a run's producer, in whatever process, to stop (`Run.wait_for_cancel_request`). Raises `UnknownRun`."""
         await cancel(self.engine, conversation, run_id, by=by)
 
     def follow(self, conversation: str, *, after: int = 0, incarnation: str | None = None) -> AsyncIterator[Event | Replay]:
