@@ -87,7 +87,7 @@ class Ledger:
         """Begins a run behind the active leaf, or behind `parent` (None: as a new root); returns when that is durable.
 
         `format` names what `Run.feed` takes. `flush_ms` is how long a delta may wait to be joined with others, 0
-        keeps each. A run that had begun when the call was cancelled is ended as `cancelled`. Raises `RunOpen` while a
+        keeps each. If cancelled, a run that had begun is ended, and nothing else is left. Raises `RunOpen` while a
         run on the active leaf has no end and no parent is named, `UnknownMessage` for a parent that is not committed,
         `RunExists` for an id that was used.
         """
