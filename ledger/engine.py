@@ -14,6 +14,7 @@ from ledger.moment import look
 from projector.events import to_event
 from projector.validation import validate
 from stream import Bounds, CorruptEvent
+from stream.home import Home
 from stream.limits import check_id
 
 if TYPE_CHECKING:
@@ -34,9 +35,10 @@ _BATCH: Final = 500
 class Engine:
     """One ledger that is open. Operations are functions over it; what only one of them needs does not belong here."""
 
-    __slots__ = ("_catch_up", "projectors", "store", "tables")
+    __slots__ = ("_catch_up", "home", "projectors", "store", "tables")
 
     def __init__(self, store: EventStore, tables: LedgerTables, projectors: Sequence[Projector[Any]] = ()) -> None:
+        self.home = Home("this ledger")
         self.store = store
         self.tables = tables
         self.projectors = tuple(projectors)

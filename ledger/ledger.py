@@ -31,7 +31,6 @@ from projector.context import Pipeline, ProviderCapabilities, ProviderSession, R
 from projector.context.tokens import Tokenizer, estimate
 from projector.formats.shared.history import History
 from stream.checks import check_flag, check_kind
-from stream.home import Home
 from stream.limits import check_id, check_position
 from stream.sqlite.statistics import StoreStatistics, store_statistics
 from stream.tasks import finish_anyway
@@ -70,7 +69,6 @@ class Ledger:
     """
 
     def __init__(self, store: EventStore, tables: LedgerTables, projectors: Sequence[Projector[Any]] = ()) -> None:
-        self._home = Home("this ledger")
         self._engine = engine = Engine(store, tables, projectors)
         self.store, self.tables, self.projectors = engine.store, engine.tables, engine.projectors
         self._runs = Runs(engine)
@@ -78,7 +76,7 @@ class Ledger:
     @property
     def engine(self) -> Engine:
         """What the functions work on that do it all. Raises `StoreElsewhere` in another event loop, or behind a fork."""
-        self._home.check()
+        self._engine.home.check()
         return self._engine
 
     async def begin_run(
@@ -89,9 +87,9 @@ class Ledger:
         """Begins a run behind the active leaf, or behind `parent` (None: as a new root); returns when that is durable.
 
         `format` names what `Run.feed` takes. `flush_ms` is how long a delta may wait to be joined with others, 0
-        keeps each. A run that had begun when the call was cancelled is ended as `cancelled`. Raises `RunOpen` while a
-        run on the active leaf has no end and no parent is named, `UnknownMessage` for a parent that is not committed,
-        `RunExists` for an id that was used.
+        keeps each. A run that had begun when the call was cancelled is ended as `cancelled`, before that nothing is
+        left. Raises `RunOpen` while a run on the active leaf has no end and no parent is named, `UnknownMessage` for a
+        parent that is not committed, `RunExists` for an id that was used.
         """
         options = RunOptions(run_id, parent, format, trigger, model, provider, flush_ms)
         return await self._runs.begin(conversation, options)
@@ -312,10 +310,7 @@ class Ledger:
         return await recover(self.engine, conversation, run_id, action, select=select)
 
     async def cancel(self, conversation: str, run_id: str, *, by: str | None = None) -> None:
-        """Asks the producer of a run to stop, in whatever process it is; see `Run.wait_for_cancel_request`.
-
-        Too late is no error. Raises `UnknownRun`.
-        """
+        """Asks a run's producer, in whatever process, to stop (`Run.wait_for_cancel_request`). Raises `UnknownRun`."""
         await cancel(self.engine, conversation, run_id, by=by)
 
     def follow(self, conversation: str, *, after: int = 0, incarnation: str | None = None) -> AsyncIterator[Event | Replay]:
@@ -395,12 +390,11 @@ class Ledger:
 
     async def close(self) -> None:
         """Closes what it opened. Runs that were not ended stay open, to be recovered."""
-        if not self._home.has_ended():
-            self._home.check()
+        self._engine.home.check_closer()
         await finish_anyway(self._close())
 
     async def _close(self) -> None:
-        if not self._home.has_ended():
+        if not self._engine.home.has_ended():
             await self._runs.close()
         await self.store.close()
         await self.tables.database.close()

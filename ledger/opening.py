@@ -10,7 +10,7 @@ from ledger.tables.logs import know_log
 from ledger.tables.tables import LedgerTables
 from projector import Projector
 from stream import MemoryStore, Opening, open_store
-from stream.checks import check_flag, check_kind, check_list, check_name
+from stream.checks import check_flag, check_kind, check_list, check_name, check_text
 from stream.opening import sqlite_path
 from stream.sqlite import MEMORY, Database, Durability, SqliteStore, open_database
 from stream.tasks import finish_anyway
@@ -34,7 +34,7 @@ def open_ledger(
     snapshots of `projectors`, too. With `create=False` a missing file is an error. Raises `StoreUnusable`, and
     `LogReplaced` for a log elsewhere that is not this ledger's, unless it is to `take_over_log` (as `reconcile` does).
     """
-    check_name("url", url)
+    check_text("url", url)
     if log is not None:
         check_name("log", log)
     for number, projector in enumerate(check_list("projectors", projectors, "Projectors")):

@@ -46,6 +46,11 @@ class Home:
             where = "which has ended" if self._loop.is_closed() else f"in thread {self._thread!r}"
             raise StoreElsewhere(self._what, _OTHER_LOOP.format(where=where))
 
+    def check_closer(self) -> None:
+        """As `check`; but when its event loop has ended, anybody may clear up."""
+        if not self.has_ended():
+            self.check()
+
     def is_forked(self) -> bool:
         """Whether this process is a child of the one that this is of."""
         return self._forks != _Process.forks

@@ -138,8 +138,7 @@ class MemoryStore:
 
     async def close(self) -> None:
         """See `EventStore.close`."""
-        if not self.home.has_ended():
-            self.home.check()
+        self.home.check_closer()
         self._closed = True
         self._wakeups.wake_all()
 

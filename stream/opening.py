@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, get_args
 from urllib.parse import unquote
 
-from stream.checks import check_choice, check_flag, check_name
+from stream.checks import check_choice, check_flag, check_text
 from stream.errors import StoreElsewhere, StoreUnusable
 from stream.memory import MemoryStore
 from stream.sqlite.database import Durability, open_database
@@ -36,7 +36,7 @@ def open_store(url: str, *, create: bool = True, durability: Durability = "full"
     The store works in the event loop that opens it. Raises `StoreUnusable`, also for a file of several names (hard
     links), one beside the write-ahead log of another, and one that was open in the process that this was forked from.
     """
-    check_name("url", url)
+    check_text("url", url)
     check_flag("create", create)
     check_choice("durability", durability, get_args(Durability))
 

@@ -219,6 +219,19 @@ def why_refused(bodies: list[Body]) -> InvalidEvent | None:
     return None
 
 
+@pytest.mark.parametrize("flush_ms", [0, 60_000])
+async def test_a_delta_of_bytes_is_refused_with_all_that_came_with_it(flush_ms: int) -> None:
+    store = MemoryStore()
+    box = Outbox(store, "c", Producer("r", 0, 0), 0, flush_ms=flush_ms)
+    box.put([BlockDelta("m", 0, "taken")])
+    with pytest.raises(InvalidEvent, match="the text of a delta is b'odd', not text") as refused:
+        box.put([BlockDelta("m", 0, ", "), BlockDelta("m", 0, b"odd")])  # type: ignore[arg-type]
+    assert refused.value.index == 1
+    await box.flush()
+    await box.close()
+    assert [event.data for event in await store.read("c")] == [to_event(BlockDelta("m", 0, "taken")).data]
+
+
 async def test_no_delta_is_encoded_before_it_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[Body] = []
 

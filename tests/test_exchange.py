@@ -207,7 +207,9 @@ def test_a_part_is_added_where_the_rest_is_there(shell: Shell, other: Shell, tmp
         "conversation": "c", "floor": 11, "origin": 0, "head": 21, "events": 10, "media": 0, "missing_media": [],
         "is_whole": False,
     }  # fmt: skip
-    assert "there is no such file" in refused(other, "import", str(tmp_path / "2.jsonl"))
+    cut = refused(other, "import", str(tmp_path / "2.jsonl"))  # and makes no database
+    assert "line 1: conversation 'c' can't begin with this export, events 1 to 11 are gone from it" in cut
+    assert "import an older one first, or instead of it what `tailfold export --format tailfold-messages` wrote" in cut
     fill(other, lambda ledger: record(ledger, "short", turns(1)))
     refusal = refused(other, "import", str(tmp_path / "2.jsonl"))
     assert "2.jsonl, line 1: conversation 'c' can't begin with this export, events 1 to 11 are gone from it" in refusal

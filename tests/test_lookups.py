@@ -189,7 +189,7 @@ async def test_what_is_redacted_makes_no_call_any_more() -> None:
 
 async def test_labels_are_those_of_the_metadata() -> None:
     async with open_ledger("memory:") as ledger:
-        await ledger.describe("c", labels=["a", "b", "a", "half \ud83d"])
+        await ledger.describe("c", metadata={"labels": ["a", "b", "a", "half \ud83d"]})
         await ledger.describe("d", metadata={"labels": {"x": "a"}, "k": 1})
         assert (await labelled(ledger, "a"), await labelled(ledger, "b")) == (["c", "d"], ["c"])
         await ledger.describe("c", metadata={"k": 2})

@@ -14,6 +14,7 @@ from projector.deltas import JoinedDeltas
 from projector.events import BlockDelta, Body, to_event
 from projector.validation import validate
 from stream import InvalidEvent, InvalidId, NewEvent, Producer, ProducerFenced, ProducerGap, StoreClosed
+from stream.checks import shown
 from stream.home import Home
 from stream.limits import MAX_APPEND_BYTES, MAX_APPEND_EVENTS, MAX_INTEGER, check_events, check_id
 
@@ -62,12 +63,13 @@ class Outbox:
         Raises `InvalidEvent` for a body that does not fit its type or is too large.
         """
         for body, event in zip(bodies, self._encode(bodies), strict=True):
-            if event is not None:
+            if isinstance(body, BlockDelta) and self._flush_ms:
+                if body.text:
+                    self._join(body)
+            elif event is not None:
                 self._close_deltas()
                 self._add(event)
                 self._urgent = self._urgent or not isinstance(body, BlockDelta) or not self._flush_ms
-            elif isinstance(body, BlockDelta) and body.text:
-                self._join(body)
         if self._urgent or self._size >= _FLUSH_BYTES:
             self._due.set()
         elif self._size and self._timer is None:
@@ -100,7 +102,7 @@ class Outbox:
 
     def _encode(self, bodies: Sequence[Body]) -> list[NewEvent | None]:
         """The event of each body, checked; None for a delta that is to be joined: it becomes one with its neighbours."""
-        events = [None if self._flush_ms and _is_plain(body) else to_event(body) for body in bodies]
+        events = [None if self._flush_ms and _is_plain(body) else _encode(at, body) for at, body in enumerate(bodies)]
         encoded = [event for event in events if event is not None]
         sizes = (
             len(event.data) if event is not None else _most_bytes(body) for event, body in zip(events, bodies, strict=True)
@@ -192,6 +194,15 @@ class Outbox:
             if not isinstance(error, ProducerFenced | ProducerGap):  # those stay for good
                 self._error = None
             raise error
+
+
+def _encode(index: int, body: Body) -> NewEvent:
+    """The event of a body. Raises `InvalidEvent` for a delta of bytes, which would be written as base64."""
+    if isinstance(body, BlockDelta):
+        text: object = body.text
+        if isinstance(text, bytes | bytearray | memoryview):
+            raise InvalidEvent(index, f"the text of a delta is {shown(text)}, not text")
+    return to_event(body)
 
 
 def _is_plain(body: Body) -> bool:

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from stream.errors import StoreUnusable
 from stream.home import FORK_WAY_OUT
+from stream.sqlite.driver import ByName, connect, connect_as
 
 MEMORY: Final = ":memory:"
 _WAIT_FOR_TRIPS_S: Final = 1.0
@@ -37,11 +38,15 @@ class Handle(sqlite3.Connection):
         _OPEN.pop(self, None)
 
 
+class _HandleByName(Handle, ByName):
+    """The same, on a Python that needs it."""
+
+
 def open_handle(path: str, **options: Any) -> Handle:
     """A connection in autocommit. Raises `StoreUnusable` for what this process must not open, since it was forked."""
     with _FORKING:
         check_fork(path)
-        handle = sqlite3.connect(path, isolation_level=None, factory=Handle, **options)
+        handle = connect_as(Handle, _HandleByName, path, **options)
         _OPEN[handle] = None if path == MEMORY else _identity(path)
     return handle
 
@@ -49,7 +54,7 @@ def open_handle(path: str, **options: Any) -> Handle:
 def open_at_rest(path: str) -> sqlite3.Connection:
     """Reads a file as it lies there, by itself: no lock is asked for, and nothing that lies beside it is looked at."""
     check_fork(path)
-    return sqlite3.connect(f"file://{quote(str(Path(path).absolute()))}?mode=ro&immutable=1", uri=True)
+    return connect(f"file://{quote(str(Path(path).absolute()))}?mode=ro&immutable=1", uri=True)
 
 
 def check_fork(path: str) -> None:

@@ -177,8 +177,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         """See `EventStore.close`."""
-        if not self.database.home.has_ended():
-            self.database.home.check()
+        self.database.home.check_closer()
         await finish_anyway(self._close())
 
     async def _close(self) -> None:
