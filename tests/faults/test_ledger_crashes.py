@@ -180,12 +180,12 @@ async def prepare_compaction(ledger: Ledger) -> None:
     """So that snapshots are there that a later one retires."""
     await ledger.recover("c", "open", "fail")
     for number in range(2):
-        await ledger.compact("c", replay_window=5)
+        await ledger.compact("c", replay_window=5, drop_unkept=True)
         await say(ledger, f"more {number}")
 
 
 async def compact(ledger: Ledger, tell: Tell) -> None:
-    await ledger.compact("c")
+    await ledger.compact("c", drop_unkept=True)
     tell("compacted")
 
 
@@ -194,7 +194,7 @@ async def check_compaction(ledger: Ledger, before: Before) -> None:
     bounds = await ledger.store.bounds("c")
     assert bounds.head == before.head
     assert bounds.floor == before.head or not before.told
-    await ledger.compact("c")
+    await ledger.compact("c", drop_unkept=True)
     assert (await ledger.store.bounds("c")).floor == before.head
     assert await everything(ledger, "c") == before.c
     await say(ledger, "goes on")
