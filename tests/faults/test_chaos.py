@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import random
     from pathlib import Path
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
 LIVES: Final = 4
 LASTS_S: Final = size(smoke=15, full=600)
 LIMIT_S: Final = 45  # what no call takes, whatever it had to wait for

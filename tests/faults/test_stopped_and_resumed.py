@@ -25,7 +25,7 @@ from tests.needles import wrong
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
 ROUNDS: Final = size(smoke=12, full=200)
 OPERATIONS: Final = ("erase", "talk", "compact", "erase", "hold", "compact", "repair", "pack", "annotate", "redact")
 MEANWHILE: Final = (

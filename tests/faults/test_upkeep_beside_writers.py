@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from stream import Opening
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
 WRITERS: Final = 4
 ROUNDS: Final = size(smoke=30, full=2500)  # with a redaction each
 SHARED: Final = ("c", "d")
