@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, NamedTuple
-from weakref import WeakValueDictionary
 
 import structlog
 
@@ -13,6 +12,7 @@ from ledger.erasure import finish_erasure, is_pending
 from ledger.errors import LedgerBehind
 from ledger.kinds import is_let_go_by_others
 from ledger.moment import look
+from ledger.turns import Turns
 from projector import State, open_runs
 from projector.compaction import save_snapshot
 from projector.deltas import join_events
@@ -58,14 +58,14 @@ class CatchUp:
         self._store = store
         self._tables = tables
         self._known: OrderedDict[str, Known] = OrderedDict()
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._turns = Turns()
 
     async def run(self, conversation: str) -> Caught:
         """Brings the ledger to the head. Raises `LedgerBehind` where events it needs are gone.
 
         One at a time, of those in this process: all that try at once would do the same work, and all but one in vain.
         """
-        async with self._turns.setdefault(conversation, asyncio.Lock()):
+        async with self._turns.of(conversation):
             return await self._run_to_the_head(conversation)
 
     def forget(self, conversation: str) -> None:

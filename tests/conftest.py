@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 
+from ledger import open_ledger
 from tests.backends import BACKENDS, Backend, Store
 from tests.fork_server import COMMANDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
+
+    from ledger import Ledger
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +36,23 @@ def _end_of_commands() -> Iterator[None]:
 def anyio_backend() -> tuple[str, dict[str, bool]]:
     """Plain asyncio; a module that gains by it asks for `uvloop` too."""
     return "asyncio", {"use_uvloop": False}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A module whose tests hold wherever a ledger lies says where, in `LEDGERS`."""
+    if "ledger" in metafunc.fixturenames and hasattr(metafunc.module, "LEDGERS"):
+        metafunc.parametrize("ledger", metafunc.module.LEDGERS, indirect=True)
+
+
+@pytest.fixture
+async def ledger(request: pytest.FixtureRequest, tmp_path: Path, anyio_backend: object) -> AsyncIterator[Ledger]:
+    """An empty one: in `memory`, in one `sqlite` file, or with its `log elsewhere`."""
+    del anyio_backend
+    place = getattr(request, "param", "memory")
+    url = "memory:" if place == "memory" else str(tmp_path / "ledger.db")
+    log = str(tmp_path / "log.db") if place == "log elsewhere" else None
+    async with open_ledger(url, log=log) as opened:
+        yield opened
 
 
 @pytest.fixture(params=BACKENDS)

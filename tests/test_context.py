@@ -16,7 +16,7 @@ from projector.context.plugins import DEFAULT, Bundled, keep_window
 from projector.json_text import encode
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from ledger import Ledger
@@ -24,13 +24,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 STATEFUL = ProviderCapabilities(session_resumption=True, history_management="session-stateful")
-
-
-@pytest.fixture
-async def ledger(anyio_backend: object) -> AsyncIterator[Ledger]:
-    del anyio_backend
-    async with open_ledger("memory:") as made:
-        yield made
 
 
 async def talk(ledger: Ledger, *texts: str, conversation: str = "c") -> None:

@@ -25,7 +25,7 @@ from projector.events import ContextCompacted, ContextExpanded
 from projector.json_text import encode
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from ledger import Ledger
@@ -37,13 +37,6 @@ LONG = "".join(f"line {number} of the weather report\n" for number in range(100)
 REMOVE = ExpirationPolicy(turns=1, mode="remove")
 FIRST = ExpirationPolicy(turns=1, mode="compact", compact_mode="first_n_chars", compact_length=100)
 SUMMARY = ExpirationPolicy(turns=0, mode="compact", compact_mode="ai_summary", compact_length=100)
-
-
-@pytest.fixture
-async def ledger(anyio_backend: object) -> AsyncIterator[Ledger]:
-    del anyio_backend
-    async with open_ledger("memory:") as made:
-        yield made
 
 
 def expiring(policy: ExpirationPolicy, **more: Any) -> Pipeline:

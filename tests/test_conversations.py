@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
 import pytest
@@ -22,20 +22,8 @@ from projector import Block, Projector
 from stream import Event, InvalidEvent, NewEvent, SnapshotUnreadable
 from tests.talk import finished, new, said, started
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["memory", "sqlite", "log elsewhere"])
-async def ledger(request: pytest.FixtureRequest, tmp_path: Path, anyio_backend: object) -> AsyncIterator[Ledger]:
-    del anyio_backend
-    url = "memory:" if request.param == "memory" else str(tmp_path / "ledger.db")
-    log = str(tmp_path / "log.db") if request.param == "log elsewhere" else None
-    async with open_ledger(url, log=log) as opened:
-        yield opened
+LEDGERS: Final = ("memory", "sqlite", "log elsewhere")
 
 
 async def say(ledger: Ledger, *texts: str, conversation: str = "c", run_id: str | None = None) -> list[str]:

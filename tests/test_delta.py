@@ -23,7 +23,6 @@ from tests.faults.children import Child, Parent
 from tests.vectors.delta import message
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from ledger import Ledger
@@ -33,13 +32,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 STATEFUL: Final = ProviderCapabilities(session_resumption=True, history_management="session-stateful")
 LONG: Final = "the weather report of today, line by line. " * 10
-
-
-@pytest.fixture
-async def ledger(anyio_backend: object) -> AsyncIterator[Ledger]:
-    del anyio_backend
-    async with open_ledger("memory:") as made:
-        yield made
 
 
 async def say(ledger: Ledger, text: str, role: Literal["user", "assistant", "system"] = "user", **options: Any) -> str:

@@ -11,6 +11,7 @@ import pytest
 from ledger import HoldLost
 from ledger.tables import holds
 from ledger.upkeep import floor
+from projector.compaction import keep
 from projector.loading import load
 from stream import InvalidId, StoreBusy
 from stream.clock import now_ms
@@ -120,6 +121,33 @@ async def test_a_snapshot_that_goes_while_a_compaction_is_under_way_is_missed(
         done = await ledger.compact("c")
         assert (done.floor, done.binds) == (before.last_seq, f"snapshot:{diary.name}")
         await load(diary, other.store, other.store.snapshots, "c")
+
+
+async def test_what_binds_is_looked_at_again_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The snapshot that bound goes, and the one before it does not reach so far."""
+    lagging = diary._replace(name="lagging")
+    async with open_at(tmp_path) as ledger, open_at(tmp_path) as other:
+        await say(ledger, "one")
+        for _ in range(2):
+            state, last_seq = await load(lagging, ledger.store, ledger.store.snapshots, "c")
+            await keep(lagging, ledger.store.snapshots, "c", state, last_seq)
+            await ledger.compact("c", replay_window=100)
+            await say(ledger, "more")
+        truncate = floor.truncate
+
+        async def delete_before(*words: Any) -> tuple[int, str | None]:
+            assert words[-1] == "snapshot:lagging"
+            newest = await other.store.snapshots.load("c", "lagging")
+            assert newest is not None
+            await other.store.snapshots.delete("c", "lagging", newest.last_seq)
+            return await truncate(*words)
+
+        monkeypatch.setattr(floor, "truncate", delete_before)
+        done = await ledger.compact("c")
+        left = await ledger.store.snapshots.load("c", "lagging")
+        assert left is not None
+        assert (done.floor, done.binds) == (left.last_seq, "snapshot:lagging")
+        await load(lagging, ledger.store, ledger.store.snapshots, "c")
 
 
 async def lose(ledger: Ledger, losing: Callable[[], Awaitable[object]]) -> list[str]:

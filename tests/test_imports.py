@@ -15,20 +15,12 @@ from tests.test_commands import Shell
 from tests.test_detection import EVENTS, LINES, RECORD, SESSION, SMALLEST, of_json, of_lines, of_sse
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from ledger import Ledger
 
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def ledger(anyio_backend: object) -> AsyncIterator[Ledger]:
-    del anyio_backend
-    async with open_ledger("memory:") as made:
-        yield made
 
 
 each = pytest.mark.parametrize(("ending", "content"), [case[1:3] for case in SMALLEST], ids=[case[0] for case in SMALLEST])

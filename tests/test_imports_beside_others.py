@@ -20,20 +20,10 @@ from tests.test_commands import Shell
 from tests.test_detection import of_json, of_lines
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
-
-    from ledger import Ledger
 
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def ledger(anyio_backend: object) -> AsyncIterator[Ledger]:
-    del anyio_backend
-    async with open_ledger("memory:") as made:
-        yield made
 
 
 IMAGE: Final = base64.b64encode(random.Random(5).randbytes(150_000)).decode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import pytest
@@ -24,21 +24,13 @@ from projector import InvalidJson
 from stream import InvalidEvent, InvalidId, NewEvent
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from stream.sqlite import Sql
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["memory", "sqlite", "log elsewhere"])
-async def ledger(request: pytest.FixtureRequest, tmp_path: Path, anyio_backend: object) -> AsyncIterator[Ledger]:
-    del anyio_backend
-    url = "memory:" if request.param == "memory" else str(tmp_path / "ledger.db")
-    log = str(tmp_path / "log.db") if request.param == "log elsewhere" else None
-    async with open_ledger(url, log=log) as opened:
-        yield opened
+LEDGERS: Final = ("memory", "sqlite", "log elsewhere")
 
 
 async def run_info(ledger: Ledger, run_id: str) -> RunInfo:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from ledger import open_ledger
 from projector.formats import READERS, WRITERS
 from projector.formats.recordings.documents import read_document
 from projector.formats.shared.history import runs_of
@@ -19,7 +18,7 @@ from projector.formats.shared.media_refs import REFERENCE, Detacher
 from tests.shared_data import imported
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
 
     from ledger import Ledger
     from projector.formats.shared.history import History
@@ -109,13 +108,6 @@ DOCUMENTS: Final[dict[str, Any]] = {
     "gemini": GEMINI, "codex": CODEX,
 }  # fmt: skip
 MAKERS: Final = sorted(DOCUMENTS.keys() & WRITERS.keys())
-
-
-@pytest.fixture
-async def ledger(anyio_backend: object) -> AsyncIterator[Ledger]:
-    del anyio_backend
-    async with open_ledger("memory:") as made:
-        yield made
 
 
 def history_of(name: str, document: Any) -> History:

@@ -22,10 +22,10 @@ from tests.test_commands import Shell
 from tests.test_migrations import VERSION_4
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-KINDS: Final = ("memory", "sqlite", "log elsewhere")
+LEDGERS: Final = ("memory", "sqlite", "log elsewhere")
 OTHERS: Final = [NewEvent("price", b"\x00\xff"), NewEvent("custom", b"{}"), NewEvent("price", b"")]
 NO_RAW: Final = NewEvent("raw", b"has no such body")
 WRITES: Final[dict[str, Callable[[Ledger, str], Awaitable[object]]]] = {
@@ -40,15 +40,6 @@ WRITES: Final[dict[str, Callable[[Ledger, str], Awaitable[object]]]] = {
     "archive": lambda ledger, name: ledger.describe(name, archived=True),
     "add_media": lambda ledger, name: ledger.add_media(name, b"bytes", "text/plain"),
 }
-
-
-@pytest.fixture(params=KINDS)
-async def ledger(request: pytest.FixtureRequest, tmp_path: Path, anyio_backend: object) -> AsyncIterator[Ledger]:
-    del anyio_backend
-    url = "memory:" if request.param == "memory" else str(tmp_path / "ledger.db")
-    log = str(tmp_path / "log.db") if request.param == "log elsewhere" else None
-    async with open_ledger(url, log=log) as opened:
-        yield opened
 
 
 @pytest.fixture

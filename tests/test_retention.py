@@ -25,7 +25,7 @@ from projector.json_text import encode
 from tests.talk import finished, new, said, started
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Sequence
 
     from ledger import Ledger
     from stream import NewEvent
@@ -33,13 +33,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 IMAGE = Block("media", sealed=True, media_type="image/png", provider_ref="file-1", opaque='{"provider":"x","payload":{"a":1}}')
 LONG = "a long report of the weather, line by line. " * 5
-
-
-@pytest.fixture
-async def ledger(anyio_backend: object) -> AsyncIterator[Ledger]:
-    del anyio_backend
-    async with open_ledger("memory:") as made:
-        yield made
 
 
 def words(text: str) -> Block:

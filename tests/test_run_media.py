@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ledger import open_ledger
 from projector.formats.shared.media_refs import REFERENCE
 from stream import StoreFull
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from ledger import Ledger
     from projector import Message
 
@@ -33,13 +30,6 @@ GEMINI = {
         }
     ]
 }
-
-
-@pytest.fixture
-async def ledger(anyio_backend: object) -> AsyncIterator[Ledger]:
-    del anyio_backend
-    async with open_ledger("memory:") as made:
-        yield made
 
 
 async def logged(ledger: Ledger) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from ledger import Ledger, Run, RunOpen, catchup, open_ledger
 from projector.folds import project
-from stream import SeqConflict, StoreClosed
+from stream import NewEvent, SeqConflict, StoreClosed
 from stream.memory import MemoryStore
 from stream.sqlite import SqliteStore
 
@@ -137,3 +137,25 @@ async def test_a_ledger_that_closes_tells_those_that_wait_to_begin(tmp_path: Pat
     await ledger.close()
     told = await asyncio.gather(*calls, return_exceptions=True)
     assert {type(each) for each in told} <= {Run, StoreClosed}
+
+
+async def test_a_begin_that_is_called_off_and_then_refused_by_the_log_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    handed, may_go_on = asyncio.Event(), asyncio.Event()
+    real = MemoryStore.append
+
+    async def overtaken(*words: Any, **named: Any) -> AppendResult:
+        monkeypatch.undo()
+        handed.set()
+        await may_go_on.wait()
+        await real(words[0], "c", [NewEvent("custom", b"{}")])
+        return await real(*words, **named)
+
+    async with open_ledger("memory:") as ledger:
+        monkeypatch.setattr(MemoryStore, "append", overtaken)
+        call = asyncio.create_task(ledger.begin_run("c", run_id="r"))
+        await handed.wait()
+        call.cancel()
+        await asyncio.wait([call])
+        may_go_on.set()
+        await ledger._runs.close()
+        assert [event.type for event in await ledger.store.read("c")] == ["custom"]

@@ -7,7 +7,6 @@ import secrets
 from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
-from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
@@ -17,6 +16,7 @@ from ledger.runs.outbox import Outbox
 from ledger.runs.run import Run
 from ledger.tables import messages, runs
 from ledger.tables.media import put_media
+from ledger.turns import Turns
 from projector import events as ev
 from projector.formats import STREAMS
 from projector.validation import validate
@@ -85,7 +85,7 @@ class Runs:
         self._engine = engine
         self._open: set[Run] = set()
         self._abandoned: set[asyncio.Task[None]] = set()
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._turns = Turns()
 
     async def begin(self, conversation: str, options: RunOptions) -> Run:
         """See `Ledger.begin_run`."""
@@ -97,6 +97,7 @@ class Runs:
         try:
             return await asyncio.shield(beginning)
         except asyncio.CancelledError:
+            attempt.is_called_off = True
             if not attempt.is_handed_over:
                 beginning.cancel()
             self._abandoned.add(task := asyncio.create_task(_abandon(beginning)))
@@ -113,7 +114,7 @@ class Runs:
     async def _begin(self, conversation: str, run_id: str, options: RunOptions, attempt: _Attempt) -> Run:
         start = ev.RunStarted(run_id, None, options.trigger, run_id, options.model, options.provider or options.format)
         # One by one: each begin stands on the head it saw, and all that try at once would make each other look again.
-        async with self._turns.setdefault(conversation, asyncio.Lock()):
+        async with self._turns.of(conversation):
             seq = await _append_start(self._engine, conversation, start, options.parent, attempt)
         outbox = Outbox(self._engine.store, conversation, Producer(run_id, 0, 1), seq, flush_ms=options.flush_ms)
 
@@ -132,9 +133,10 @@ class Runs:
 
 
 class _Attempt:
-    """How far a begin has come: until its event is handed to the log it can be called off, and leaves nothing."""
+    """How far a begin has come: as long as its event is not with the log it can be called off, and leaves nothing."""
 
     is_handed_over = False
+    is_called_off = False
 
 
 def _check_options(options: RunOptions) -> None:
@@ -173,6 +175,8 @@ async def _append_start(
             if conflict.head < conflict.expected:
                 raise LedgerDiverged(conversation, conflict.expected, conflict.head) from conflict
             attempt.is_handed_over = False
+            if attempt.is_called_off:
+                raise asyncio.CancelledError from conflict
             continue  # somebody wrote meanwhile: look again
         except (ProducerFenced, ProducerGap) as error:
             raise RunExists(conversation, start.run_id) from error

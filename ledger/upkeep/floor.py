@@ -27,8 +27,7 @@ async def truncate(engine: Engine, conversation: str, floor: int, binds: str | N
 
         async def job(sql: Sql) -> tuple[int, str | None]:
             stored, bounds = await list_snapshots(sql, conversation), await read_bounds(sql, conversation)
-            pins = await _pins(sql, conversation) | ({binds: floor} if binds else {})
-            allowed, why = floor_after(floor, bounds.floor, stored, pins, {})
+            allowed, why = floor_after(floor, bounds.floor, stored, await _pins(sql, conversation), {})
             return (await raise_floor(sql, conversation, allowed)).floor, why if allowed < floor else binds
 
         return await store.truncate_within(conversation, job)

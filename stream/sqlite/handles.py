@@ -19,7 +19,9 @@ from stream.errors import StoreUnusable
 from stream.home import FORK_WAY_OUT
 from stream.sqlite.driver import ByName, connect, connect_as
 
+Identity = tuple[int, int]
 MEMORY: Final = ":memory:"
+_GONE: Final = (FileNotFoundError, NotADirectoryError)
 _WAIT_FOR_TRIPS_S: Final = 1.0
 
 
@@ -47,7 +49,7 @@ def open_handle(path: str, **options: Any) -> Handle:
     with _FORKING:
         check_fork(path)
         handle = connect_as(Handle, _HandleByName, path, **options)
-        _OPEN[handle] = None if path == MEMORY else _identity(path)
+        _OPEN[handle] = None if path == MEMORY else identity_of(path)
     return handle
 
 
@@ -57,29 +59,31 @@ def open_at_rest(path: str) -> sqlite3.Connection:
     return connect(f"file://{quote(str(Path(path).absolute()))}?mode=ro&immutable=1", uri=True)
 
 
+def identity_of(path: str, unknown: Identity | None = None) -> Identity | None:
+    """What a file is, whatever its name: None for one that is not there, `unknown` where that can't be told."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - it is asked at each commit
+    except _GONE:
+        return None
+    except OSError:
+        return unknown
+    return found.st_dev, found.st_ino
+
+
 def check_fork(path: str) -> None:
     """Raises `StoreUnusable` for a file that was open in the process that this one was forked from."""
     if _TORN:
         raise StoreUnusable(path, f"a statement of SQLite was running when this process was forked: {FORK_WAY_OUT}")
-    if _INHERITED and _identity(path) in _INHERITED:
+    if _INHERITED and identity_of(path) in _INHERITED:
         raise StoreUnusable(path, f"it was open in the process that this one was forked from: {FORK_WAY_OUT}")
 
 
-_Identity = tuple[int, int]
-_OPEN: Final[dict[Handle, _Identity | None]] = {}
-_INHERITED: Final[set[_Identity]] = set()
+_OPEN: Final[dict[Handle, Identity | None]] = {}
+_INHERITED: Final[set[Identity]] = set()
 _KEPT: Final[list[object]] = []
 _FORKING: Final = threading.RLock()
 _HELD: Final[list[Handle]] = []
 _TORN: Final[list[str]] = []
-
-
-def _identity(path: str) -> _Identity | None:
-    try:
-        found = os.stat(path)  # noqa: PTH116 - a path of many thousand calls
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _before_fork() -> None:

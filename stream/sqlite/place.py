@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from stream.errors import StoreUnusable
-from stream.sqlite.handles import check_fork, open_at_rest
+from stream.sqlite.handles import check_fork, identity_of, open_at_rest
 
 _WAY_OUT: Final = "name the database with --data, or make one with `tailfold play`"
-_GONE: Final = (FileNotFoundError, NotADirectoryError)
 _LOOK_EVERY_S: Final = 0.1
 _WAL_HEADER_BYTES: Final = 32
 _WAL_MAGIC: Final = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
@@ -79,7 +78,7 @@ class Presence:
     def __init__(self, path: str) -> None:
         self._path = path
         self._names = [path, f"{path}-wal", f"{path}-shm"]
-        self._known = [_identity(name) for name in self._names]
+        self._known = [identity_of(name) for name in self._names]
         self._missed: str | None = None
         self._next_look = 0.0
 
@@ -90,7 +89,7 @@ class Presence:
         """
         if self._missed is None:
             for number, (name, known) in enumerate(zip(self._names, self._known, strict=True)):
-                found = _identity(name, known)
+                found = identity_of(name, known)
                 if known is None:
                     self._known[number] = found  # the log comes into being with the first commit
                 elif found != known:
@@ -110,17 +109,6 @@ class Presence:
         if now >= self._next_look or self._missed is not None:
             self._next_look = now + _LOOK_EVERY_S
             self.check()
-
-
-def _identity(name: str, unknown: tuple[int, int] | None = None) -> tuple[int, int] | None:
-    """None for a file that is not there, `unknown` where that can't be told."""
-    try:
-        found = os.stat(name)  # noqa: PTH116 - it is asked at each commit
-    except _GONE:
-        return None
-    except OSError:
-        return unknown
-    return found.st_dev, found.st_ino
 
 
 def _check_missing(file: Path, path: str, *, create: bool) -> None:
@@ -152,7 +140,7 @@ def _check_present(place: str, path: str, found: os.stat_result, *, create: bool
 def _lets_go_of_draft(place: str, found: os.stat_result) -> bool:
     """Whether the second name was that of its making, by one that was killed right after it had made the file."""
     draft = Path(f"{place}.partial")
-    if found.st_nlink != 2 or _identity(str(draft)) != (found.st_dev, found.st_ino):
+    if found.st_nlink != 2 or identity_of(str(draft)) != (found.st_dev, found.st_ino):
         return False
     with suppress(OSError):
         draft.unlink(missing_ok=True)
