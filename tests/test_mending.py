@@ -273,6 +273,20 @@ def test_a_program_of_the_provider_waits_for_our_tools_and_goes_with_them() -> N
     assert [sent.id for sent in spoken.messages] == ["0", "3"]
 
 
+def test_a_call_of_a_program_that_is_not_there_is_sent_as_the_models() -> None:
+    kept = opaque("anthropic", '{"type":"tool_use","cache_control":{},"caller":{"type":"code_execution","tool_id":"gone"}}')
+    turn = message("1", "assistant", call("a", opaque=kept))
+    mended = mend([user("0"), turn, result("2", "a"), user("3")], RULES)
+    assert shape(mended)[1:] == [("assistant", ["a"]), ("tool", ["a"]), ("user", ["hi"])]
+    assert mended.messages[1].blocks[0].opaque == opaque("anthropic", '{"type":"tool_use","cache_control":{}}')
+    assert len(mended.repairs) == 1
+
+
+def test_a_response_with_calls_of_our_tools_has_not_paused() -> None:
+    turn = message("1", "assistant", call("a"), search("s"))
+    assert shape(mend([user("0"), turn], RULES))[1:] == [("assistant", ["a"]), ("tool", ["a"])]
+
+
 def test_only_an_assistant_reasons_and_calls_and_only_a_user_shows_media() -> None:
     picture = Block("media", sealed=True, media_type="image/png", fields={"data": "AA=="})
     history = [message("1", "user", thought(), call("a"), text_block("x"), picture), message("2", "assistant", picture)]

@@ -82,7 +82,7 @@ def _sendable(told: int, how: str) -> Any:
     from multiprocessing.reduction import DupFd  # noqa: PLC0415
 
     share: Any = DupFd
-    return share(told) if how == "forkserver" else told
+    return told if how == "fork" else share(told)
 
 
 def _processes(how: str) -> Any:
@@ -91,6 +91,10 @@ def _processes(how: str) -> Any:
 
 def _child(path: str, stop_s: float, told: Any) -> None:
     write(path, "child", told if isinstance(told, int) else told.detach(), stop_s)
+
+
+def _parent(path: str, told: Any, how: str, first: str) -> None:
+    parent(path, told.detach(), how, first)
 
 
 @pytest.mark.parametrize("how", ["os.fork", "fork", "forkserver"])
@@ -102,20 +106,14 @@ def test_what_was_acknowledged_beside_a_fork_is_there(how: str, tmp_path: Path) 
     for number in range(FORKS // 3):
         path, first = str(tmp_path / f"{number}.db"), chance.choice(FIRST[:2] if how == "forkserver" else FIRST)
         out, into = os.pipe()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            pid = os.fork()
-        if pid == 0:
-            try:
-                os.close(out)
-                asyncio.events._set_running_loop(None)
-                parent(path, into, how, first)
-            finally:
-                os._exit(0)
+        # A new one: what this process has started of multiprocessing would not be its own.
+        process = _processes("spawn").Process(target=_parent, args=(path, _sendable(into, "spawn"), how, first))
+        process.start()
         os.close(into)
         with open(out, encoding="utf-8") as pipe:  # noqa: PTH123 - until the last of them has ended
             lines = [line.split() for line in pipe]
-        os.waitpid(pid, 0)
+        process.join()
+        assert process.exitcode == (-signal.SIGKILL if first == "killed parent" else 0)
         refused += ["refused", "0"] in lines
         wrote += any(name == "child" for name, _ in lines)
         acknowledged = {name: int(last) for name, last in lines if name != "refused"}

@@ -95,22 +95,12 @@ class _Writer:
         if message.role in SYSTEM and not self._has_place(message, following):
             self._instruct(message, blocks)
         elif message.role == "user" and self._takes_more:
-            self._take_from_programs(message)
             self._messages[-1] |= {"content": self._messages[-1]["content"] + blocks} | shell
             self._takes_more = False
         else:
             content = message.text if _prefers_text(message) else blocks
             self._messages.append({"role": message.role, "content": content} | shell)
             self._takes_more = False
-
-    def _take_from_programs(self, message: Message) -> None:
-        """A program's calls are answered by results and nothing else (*Programmatic tool calling*): here more is said."""
-        ended = {block.get("tool_use_id") for one in self._messages for block in _blocks(one) if block["type"] != "tool_result"}
-        for block in _blocks(self._messages[-2]):
-            caller = block.get("caller")
-            if block["type"] == "tool_use" and isinstance(caller, dict) and caller.get("tool_id") not in (None, *ended):
-                del block["caller"]
-                self.repairs.append(Loss("a program's call is said as the model's: more than its result follows", message.id))
 
     def _has_place(self, message: Message, following: Message | None) -> bool:
         """Whether an instruction may stand here (*Mid-conversation system messages*; newer models only)."""
@@ -198,11 +188,6 @@ def _prefers_text(message: Message) -> bool:
 def _is_inside(message: Message) -> bool:
     """Whether an instruction came as a message among others."""
     return _shell_of(message).get("role") == "system"
-
-
-def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
-    content = message["content"]
-    return content if isinstance(content, list) else []
 
 
 def _shell_of(message: Message) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from projector.formats.shared.history import text_parts
 from projector.formats.shared.makers import ANTHROPIC
-from projector.formats.shared.payloads import payload_for
-from projector.json_text import InvalidJson, decode
+from projector.formats.shared.payloads import opaque, payload_for
+from projector.json_text import InvalidJson, decode, join_fields, split
 from projector.message import Block, Message
 
 if TYPE_CHECKING:
@@ -161,8 +161,10 @@ def pair_server_tools(messages: Sequence[Message], notes: Notes) -> list[Message
     """The path with server tools and their results in pairs.
 
     A call at the end of the path that the provider will go on with waits for its result: the response paused, or a
-    program of the provider called tools of ours. Once a user speaks, nothing is waited for.
+    program of the provider called tools of ours. Once a user speaks, nothing is waited for. A call of a program that is
+    not on the path is said as the model's own.
     """
+    programs = {block.tool_call_id for message in messages for block in message.blocks if block.kind == "server_tool_call"}
     pairs = _ServerPairs()
     for at, message in enumerate(messages):
         if message.role == "user":
@@ -180,9 +182,12 @@ def pair_server_tools(messages: Sequence[Message], notes: Notes) -> list[Message
         for place, block in enumerate(message.blocks):
             if (at, place) in lonely or (block.kind == "tool_call" and caller_of(block) in pairs.dropped):
                 notes.repair(f"a {block.kind} whose other half is missing is not sent", message, block)
+            elif block.kind == "tool_call" and caller_of(block) not in (None, *programs):
+                notes.repair("a call of a program that is not there is sent as the model's", message, block)
+                blocks.append(_as_own(block))
             else:
                 blocks.append(block)
-        kept.append(message if len(blocks) == len(message.blocks) else replace(message, blocks=tuple(blocks)))
+        kept.append(message if blocks == list(message.blocks) else replace(message, blocks=tuple(blocks)))
     return kept
 
 
@@ -221,10 +226,19 @@ class _ServerPairs:
 def _waiting(message: Message) -> frozenset[str]:
     calls = {caller for block in message.blocks if block.kind == "tool_call" and (caller := caller_of(block))}
     reason = message.metadata.get("stop_reason")
+    if any(block.kind == "tool_call" for block in message.blocks):  # it is not the end: results follow
+        return frozenset(calls)
     if reason == '"pause_turn"' or (reason is None and message.status == "complete"):
         paused = takewhile(lambda block: block.kind == "server_tool_call", reversed(message.blocks))
         calls |= {block.tool_call_id or "" for block in paused}
     return frozenset(calls)
+
+
+def _as_own(block: Block) -> Block:
+    fields = split(payload_for(block, ANTHROPIC) or "{}")
+    return replace(
+        block, opaque=opaque(ANTHROPIC, join_fields({name: text for name, text in fields.items() if name != "caller"}))
+    )
 
 
 def caller_of(block: Block) -> str | None:
