@@ -305,6 +305,7 @@ async def test_canary_what_is_deleted_and_not_overwritten_is_found(tmp_path: Pat
 async def test_what_is_recorded_while_the_tombstone_is_set_belongs_to_the_new_life(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(erasure, "_CLAIM_MS", 50)  # who records waits for an erase that waits for him
     async with open_at(tmp_path) as ledger:
         await say(ledger, "old")
         delete = ledger.store.delete

@@ -154,7 +154,10 @@ async def test_files_that_take_longer_to_clean_than_a_claim_lasts_are_cleaned_by
         assert found(tmp_path, "c") == set()
 
 
-async def test_a_run_that_begins_while_an_erase_shuts_writers_out_belongs_to_the_new_life(tmp_path: Path) -> None:
+async def test_a_run_that_begins_while_an_erase_shuts_writers_out_belongs_to_the_new_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasure, "_CLAIM_MS", 50)  # one that claims it here does no more
     async with open_at(tmp_path, "two files") as ledger, open_at(tmp_path, "two files") as other:
         await say(ledger, "old")
         store, tables = ledger.store, other.engine.tables
@@ -162,14 +165,14 @@ async def test_a_run_that_begins_while_an_erase_shuts_writers_out_belongs_to_the
 
         async def shut_out(*asked: Any, **more: Any) -> list[Event]:
             """The ledger's position was looked at before, and is older than this page of the log."""
-            monkeypatch.undo()
+            reading.undo()
             await erasure.begin_erasure(tables, "c", await other.store.bounds("c"), None)
             assert (await erasure._claim(tables, "c", "claim")).claim == "claim"
             assert await erasure._shut_out_writers(other.store, tables, "c", "claim")
             return await read(*asked, **more)
 
-        monkeypatch = pytest.MonkeyPatch()
-        monkeypatch.setattr(store, "read", shut_out)
+        reading = pytest.MonkeyPatch()
+        reading.setattr(store, "read", shut_out)
         run = await ledger.begin_run("c")
         await erasure.finish_erasure(other.store, tables, "c")
         await run.message("user", "new")

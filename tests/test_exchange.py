@@ -283,6 +283,7 @@ def test_an_erased_conversation_does_not_come_back_under_its_id(shell: Shell, ot
     assert len(other.read("show", "c")["messages"]) == 1
 
 
+@pytest.mark.heavy
 def test_memory_does_not_depend_on_how_much_is_exported_and_imported(shell: Shell, other: Shell, tmp_path: Path) -> None:
     def peak_bytes(target: Shell, *words: str) -> int:
         script = (

@@ -40,6 +40,7 @@ def fresh(*words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]
     return subprocess.run(command, input=given, capture_output=True, check=False)
 
 
+@pytest.mark.heavy
 def test_a_command_is_told_and_says_what_a_fresh_process_does(
     server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

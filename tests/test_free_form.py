@@ -61,6 +61,7 @@ def write_all(messages: list[Message]) -> dict[str, Any]:
     return written
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("maker", MAKERS)
 def test_payloads_of_any_shape_bar_no_export(maker: str) -> None:
     for shape in SHAPES:

@@ -67,10 +67,10 @@ def many_members(path: Path) -> Path:
     [
         (one_line, "line 1 is longer than 67,108,864 bytes"),
         (many_members, "line 1 is longer than 67,108,864 bytes"),
-        (many_lines, "unpacks to a document of more than"),
-        (blank_lines, "unpacks to a document of more than"),
+        pytest.param(many_lines, "unpacks to a document of more than", marks=pytest.mark.heavy),
+        pytest.param(blank_lines, "unpacks to a document of more than", marks=pytest.mark.heavy),
         (export_lines, "200 times its size"),
-        (export_line, "line 2 is longer than"),
+        pytest.param(export_line, "line 2 is longer than", marks=pytest.mark.heavy),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
