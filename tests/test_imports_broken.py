@@ -176,6 +176,7 @@ def talks(text: str) -> Iterator[tuple[str, str, Any]]:
     yield "claude-code", "json", RECORD | {"sessionId": text or "s", "cwd": text, "message": {"role": "user", "content": text}}
 
 
+@pytest.mark.heavy
 @pytest.mark.anyio
 async def test_odd_strings_come_back_as_they_were_or_are_refused(tmp_path: Path) -> None:
     taken = 0
