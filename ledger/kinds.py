@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ledger.errors import NoConversation, UnknownConversation
 from projector.foreign import is_foreign, is_of_vocabulary
 from stream import InvalidId
+from stream.checks import shown
 from stream.limits import PROTOCOL_PREFIX, check_id
 
 if TYPE_CHECKING:
@@ -24,10 +25,9 @@ def is_reserved(stream_id: str) -> bool:
 def check_conversation_id(conversation: str) -> str:
     """Returns an id that something may be written under, or raises `InvalidId`."""
     if is_reserved(check_id("conversation id", conversation)):
-        shown = repr(conversation if len(conversation) <= 40 else f"{conversation[:40]}…")
         raise InvalidId(
-            f"conversation id {shown} begins with {PROTOCOL_PREFIX!r}, as only streams do that are no conversations: "
-            "use another id"
+            f"conversation id {shown(conversation)} begins with {PROTOCOL_PREFIX!r}, "
+            "as only streams do that are no conversations: use another id"
         )
     return conversation
 
