@@ -277,7 +277,11 @@ class BlockAnnotated(Body, frozen=True):
 
 
 class BlockSealed(Body, frozen=True):
-    """The block is whole. `opaque` is `{provider, payload}`, kept byte for byte."""
+    """The block is whole. `opaque` is `{provider, payload}`, kept byte for byte.
+
+    `text`, `name` and `tool_call_id` are there where the end says something else than what came before it: they count.
+    With a `text` a block may be sealed once more, by an end that says more than the first, as long as its run is open.
+    """
 
     TYPE: ClassVar = "block.sealed"
     message_id: str
@@ -286,6 +290,9 @@ class BlockSealed(Body, frozen=True):
     opaque: Raw = NOTHING
     input: Raw = NOTHING
     parse: Literal["ok", "bad"] | None = None
+    text: str | None = None
+    name: str | None = None
+    tool_call_id: str | None = None
 
 
 class ToolResult(Body, frozen=True):

@@ -134,6 +134,9 @@ def _change_message(
     elif isinstance(body, ev.BlockStarted):
         message = drafts.start_block(message, body, change.seq)
     elif isinstance(body, ev.BlockSealed):
+        if drafts.differs(message, body):
+            why = f"the end of block {body.block} of {body.message_id} has another text than was streamed: it counts"
+            state = replace(state, anomalies=state.anomalies.add(Anomaly(change.seq, why, is_applied=True)))
         message = drafts.seal_block(message, body)
     else:
         message = drafts.finish_message(message, body)

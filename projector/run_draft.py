@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 CALLS: Final = ("tool_call", "server_tool_call")
 
 
-class Anomaly(msgspec.Struct, frozen=True):
-    """An event that could not be applied and changed nothing."""
+class Anomaly(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An event that could not be applied and changed nothing, or one that says something else than those before it."""
 
     seq: int
     why: str
+    is_applied: bool = False
+    """Whether it counts all the same."""
 
 
 class Refused(Exception):
@@ -157,21 +159,37 @@ def grow_block(draft: MessageDraft, body: events.BlockDelta) -> MessageDraft:
 
 
 def seal_block(draft: MessageDraft, body: events.BlockSealed) -> MessageDraft:
-    """A block is whole."""
+    """A block is whole. Its end counts where it says something else than what was streamed."""
+    known = draft.sealed.get(body.block)
+    if known is not None and body.text is not None:
+        return replace(draft, sealed=draft.sealed.replace(body.block, (known[0], _as_ended(known[1], body))))
     _require_unfinished(draft)
     block = _live_block(draft, body.block)
-    sealed = replace(
-        block.head,
-        text=str(block.text),
-        fields={name: str(text) for name, text in block.fields.items()},
+    live = {number: other for number, other in draft.live.items() if number != body.block}
+    sealed = _as_ended(freeze_block(block), body)
+    return replace(draft, live=live, sealed=draft.sealed.add(body.block, (block.seq, sealed)))
+
+
+def differs(draft: MessageDraft, body: events.BlockSealed) -> bool:
+    """Whether the end of a block says another text than what was streamed of it."""
+    if body.text is None:
+        return False
+    live, known = draft.live.get(body.block), draft.sealed.get(body.block)
+    return body.text != (str(live.text) if live is not None else known[1].text if known is not None else body.text)
+
+
+def _as_ended(block: Block, body: events.BlockSealed) -> Block:
+    return replace(
+        block,
+        text=block.text if body.text is None else body.text,
+        name=block.name if body.name is None else body.name,
+        tool_call_id=block.tool_call_id if body.tool_call_id is None else body.tool_call_id,
         sealed=True,
         signature=body.signature,
         opaque=text_of(body.opaque),
         input=text_of(body.input),
         parse=body.parse,
     )
-    live = {number: other for number, other in draft.live.items() if number != body.block}
-    return replace(draft, live=live, sealed=draft.sealed.add(body.block, (block.seq, sealed)))
 
 
 def amend(draft: MessageDraft, body: events.MessageAnnotated | events.MessageRedacted | events.BlockAnnotated) -> MessageDraft:

@@ -193,7 +193,8 @@ def _print_transcript(
         for message in run.messages:
             print_view(describe_message(message, note="  (not committed)"))
     for anomaly in anomalies:
-        print_line(f"event {anomaly.seq} could not be applied: {anomaly.why}", "yellow")
+        what = "" if anomaly.is_applied else " could not be applied"
+        print_line(f"event {anomaly.seq}{what}: {anomaly.why}", "yellow")
 
 
 async def read_selections(ledger: Ledger, conversation: str, words: Sequence[str]) -> dict[str, str]:

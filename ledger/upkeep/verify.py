@@ -53,8 +53,10 @@ MEANINGS: Final = {
     "erasing": "an erase was begun and is not finished",
     "media": "bytes of an image or a file are not what was added",
     "reserved": "a conversation of before its id was kept for other streams; it can be read, it is not listed or compacted",
+    "text": "what a provider said at the end of a text is not what it had streamed; the end counts",
     "anomaly": "an event could not be applied where it came; it changes nothing",
 }
+_LEFT: Final = {"text": "the log keeps both", "anomaly": "it changes nothing"}
 
 
 class _Open(Protocol):
@@ -225,7 +227,8 @@ async def _compare(engine: Engine, conversation: str) -> AsyncIterator[Finding]:
         yield Finding(conversation, "diverged", what, "restore the log that belongs to this ledger, or tailfold reconcile")
     for anomaly in compared.anomalies:
         what = f"event {anomaly.seq}: {anomaly.why}"
-        yield Finding(conversation, "anomaly", what, "nothing: it changes nothing", is_note=True)
+        kind = "text" if anomaly.is_applied else "anomaly"
+        yield Finding(conversation, kind, what, f"nothing: {_LEFT[kind]}", is_note=True)
 
 
 async def _verify_unknown(engine: Engine, conversation: str | None, known: set[str]) -> AsyncIterator[Finding]:

@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from collections.abc import Set as AbstractSet
 
     from projector.formats.shared.fields import Fields
 
 
 class News(NamedTuple):
-    """What a snapshot says that no event before it has said; `differs`: it says something else than they did."""
+    """What a snapshot says that no event before it has said; `differs`: it says something else than they did.
+
+    `texts` are those of whole blocks of which it has another text: by message and block of ours.
+    """
 
     messages: tuple[Fields, ...]
     arguments: dict[str, str]
+    texts: dict[tuple[str, int], str]
     differs: bool
 
 
@@ -26,6 +31,12 @@ class Known:
         self._texts: dict[str, dict[str | None, Any]] = {}  # by role
         self._calls: set[str] = set()
         self._answered: set[str] = set()
+        self._places: dict[str, set[tuple[str, int]]] = {}
+        """Where the text of an answer stands: message and block of ours."""
+
+    def stands(self, ref: str, message_id: str, block: int) -> None:
+        """Text of an answer went into this block of ours."""
+        self._places.setdefault(ref, set()).add((message_id, block))
 
     def say(self, role: str, ref: str | None, text: str) -> None:
         """A piece of a message's text."""
@@ -44,11 +55,12 @@ class Known:
         """A call has its result."""
         self._answered.add(tool_call_id)
 
-    def compare(self, messages: Sequence[Fields], waiting: Iterable[str]) -> News:
+    def compare(self, messages: Sequence[Fields], waiting: Iterable[str], growing: AbstractSet[tuple[str, int]]) -> News:
         """What of a snapshot is new: behind what the stream has said, or behind the last user where it has said nothing.
 
         What stands before that is the conversation the run was given. While some text of the stream is in no message
-        of the snapshot, a message with another text may be the same answer in other words, and is no news.
+        of the snapshot, a message with another text may be the same answer in other words, and is no news. A message
+        that is known by its id has the text that the snapshot says it has, unless it is still `growing`.
         """
         found = {at: match for at, message in enumerate(messages) if (match := self._find(message)) is not None}
         if self._texts or self._calls:
@@ -61,8 +73,15 @@ class Known:
         has_rivals = any(self._texts["assistant"][ref].digest() != _NO_TEXT for ref in missed)
         taken = ("tool",) if has_rivals else ("tool", "assistant", "reasoning", "activity")
         news = [messages[at] for at in fresh if messages[at].text("role") in taken]
-        differs = has_rivals or len(news) < len(fresh) or not all(match.is_same for match in found.values())
-        return News(tuple(news), _arguments(messages, set(waiting)), differs)
+        texts: dict[tuple[str, int], str] = {}
+        for at, match in found.items():
+            text, places = messages[at].maybe_text("content"), self._places.get(match.ref or "", set())
+            if text and not match.is_same and messages[at].text("role") == "assistant" and len(places) == 1 and match.ref:
+                texts |= dict.fromkeys(places - growing, text)
+                self._texts["assistant"][match.ref] = _digest(text)
+        corrected = [match for match in found.values() if not match.is_same]
+        differs = has_rivals or len(news) < len(fresh) or len(texts) < len(corrected)
+        return News(tuple(news), _arguments(messages, set(waiting)), texts, differs)
 
     def learn(self, message: Fields) -> None:
         """A message of a snapshot is taken in."""

@@ -87,6 +87,11 @@ class Opened:
                 bodies += self._finish(answer)
         return bodies
 
+    @property
+    def growing(self) -> set[tuple[str, int]]:
+        """The blocks of text that are not whole, by message."""
+        return {(each.message_id, each.growing.number) for each in self._answers if each.growing is not None}
+
     def finish_all(self) -> list[ev.Body]:
         """The run is over: what was not closed is whole, but for arguments that break off."""
         bodies: list[ev.Body] = []

@@ -88,6 +88,13 @@ class AguiStream(StreamReader[Fields]):
         owed, self._owed = self._owed, []
         return owed + ([ev.RawEvent(PROVIDER, raw(text))] if bodies is None else bodies)
 
+    def _close(self) -> list[ev.Body]:
+        if not self._begun or self._end.outcome != "incomplete":
+            return []
+        self._end = StreamEnd("completed")
+        owed, self._owed = self._owed, []
+        return owed + self._end_chunk() + self._opened.finish_all()
+
     def start_run(self, event: Fields) -> list[ev.Body] | None:
         """RUN_STARTED: kept, for it names the run there and may give its input."""
         bodies = self._opened.leave()
@@ -273,9 +280,9 @@ class AguiStream(StreamReader[Fields]):
 
     def take_snapshot(self, event: Fields) -> list[ev.Body] | None:
         """MESSAGES_SNAPSHOT: what no event has said. It is kept where it says something else than they did."""
-        news = self._known.compare(event.objects("messages"), self._opened.waiting)
+        news = self._known.compare(event.objects("messages"), self._opened.waiting, self._opened.growing)
         drafts = drafts_of(news.messages)
-        bodies: list[ev.Body] = []
+        bodies: list[ev.Body] = [ev.BlockSealed(*place, text=text) for place, text in news.texts.items()]
         for tool_call_id, arguments in news.arguments.items():
             answer = self._opened.calling(tool_call_id)
             if answer is not None:
@@ -296,7 +303,10 @@ class AguiStream(StreamReader[Fields]):
         if ref in self._started:  # it went on behind a result
             answer.open_refs.add(ref)
         answer.learn(ref, notes)
-        return bodies + answer.speak(kind, ref, delta)
+        bodies += answer.speak(kind, ref, delta)
+        if kind == "text" and ref is not None and answer.growing is not None:
+            self._known.stands(ref, answer.message_id, answer.growing.number)
+        return bodies
 
     def _begin_call(self, event: Fields, tool_call_id: str) -> list[ev.Body] | None:
         name, parent = need_ref(event, "toolCallName"), maybe_ref(event, "parentMessageId")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from projector.formats.ai_sdk.parts import DYNAMIC, SHELL, citation, with_metadata
-from projector.formats.shared.response import OpenBlock, ResponseDraft
-from projector.json_text import InvalidJson, JsonText, decode, dump, is_json, join_fields
+from projector.formats.shared.response import OpenBlock, ResponseDraft, is_same
+from projector.json_text import JsonText, decode, dump, is_json, join_fields
 from projector.message import Block
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class Step(ResponseDraft[OpenBlock]):
         super().__init__(run_id, message_id, step)
         self.shell: dict[str, JsonText] = {"step": "true" if begins else "false"}
         self.texts: dict[str, Text] = {}
+        self.ended: set[str] = set()
+        """The parts of text that are whole."""
         self.calls: dict[str, Call] = {}
 
     def annotate(self) -> list[ev.Body]:
@@ -73,6 +75,7 @@ class Step(ResponseDraft[OpenBlock]):
     def end_text(self, text: Text, citations: list[JsonText]) -> list[ev.Body]:
         """The part is whole. Reasoning without text is kept if there is something to be sent back."""
         del self.texts[text.key]
+        self.ended.add(text.key)
         rest = {"providerMetadata": text.metadata} if text.metadata is not None else {}
         block = with_metadata(Block(text.kind, text="x" if text.has_begun else ""), rest, "providerMetadata")
         text.signature, text.kept = block.signature, block.opaque
@@ -100,7 +103,7 @@ class Step(ResponseDraft[OpenBlock]):
             call.note(chunk)
         block = with_metadata(Block(call.kind), call.rest, "callProviderMetadata")
         call.signature, call.kept = block.signature, block.opaque
-        call.whole = "" if given is None or _is_same("".join(call.pieces), given) else given
+        call.whole = "" if given is None or (call.pieces and is_same("".join(call.pieces), given)) else given
         return [self.sealed(call)]
 
     def seal_if_whole(self, tool_call_id: str) -> list[ev.Body]:
@@ -133,9 +136,3 @@ def _merge(before: Any, after: Any) -> Any:
         merged[name] = _merge(merged[name], value) if name in merged else value
     return merged
 
-
-def _is_same(text: str, given: JsonText) -> bool:
-    try:
-        return bool(decode(text) == decode(given)) if text else False
-    except InvalidJson:
-        return False

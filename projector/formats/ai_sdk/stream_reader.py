@@ -46,7 +46,6 @@ class AiSdkStream(StreamReader[Fields]):
     PROVIDER = PROVIDER
     EXPECTED = 'a JSON object with a "type" was expected, as in {"type": "start"}'
     CALLED = "the {} chunk"
-    HAS_DONE = True
 
     def __init__(self, run_id: str, mint: Callable[[], str]) -> None:
         super().__init__(run_id, mint)
@@ -73,6 +72,9 @@ class AiSdkStream(StreamReader[Fields]):
         bodies = None if handle is None else handle(self, fields)
         self._begun = True
         return bodies
+
+    def _close(self) -> list[ev.Body]:
+        return [] if self._step is None else self._finish(None)
 
     def start(self, chunk: Fields) -> list[ev.Body] | None:
         """A UIMessage begins; a second one only while the first is not finished changes nothing but what it says."""
@@ -115,12 +117,17 @@ class AiSdkStream(StreamReader[Fields]):
 
     def grow_text(self, chunk: Fields) -> list[ev.Body] | None:
         """`text-delta`, `reasoning-delta`."""
-        delta, step = chunk.text("delta"), self._step
-        text = step.texts.get(f"{_kind(chunk)} {chunk.text('id')}") if step is not None else None
-        if step is None or text is None:
-            return None
+        delta, key = chunk.text("delta"), f"{_kind(chunk)} {chunk.text('id')}"
+        bodies: list[ev.Body] = []
+        if self._step is None or key not in self._step.texts:
+            if self._step is not None and key in self._step.ended:
+                return None
+            bodies = self.start_text(chunk) or []  # its beginning was missed
+        step = self._step
+        assert step is not None
+        text = step.texts[key]
         text.metadata = chunk.raw("providerMetadata") or text.metadata
-        return step.grow_text(text, delta)
+        return bodies + step.grow_text(text, delta)
 
     def end_text(self, chunk: Fields) -> list[ev.Body] | None:
         """`text-end`, `reasoning-end`."""
@@ -226,10 +233,7 @@ class AiSdkStream(StreamReader[Fields]):
     def finish(self, chunk: Fields) -> list[ev.Body] | None:
         """`finish`."""
         reason, metadata = chunk.maybe_text("finishReason"), chunk.raw("messageMetadata")
-        bodies = self._step.end_parts() if self._step is not None else []
-        bodies += self._end_step() + self._learn(metadata)
-        if self._end.outcome not in ("failed", "cancelled"):  # an error is not undone by what follows
-            self._end = StreamEnd(_ENDS.get(reason or "", "completed"), finish_reason=reason)
+        bodies = self._finish(reason) + self._learn(metadata)
         return [*bodies, ev.RawEvent(PROVIDER, raw(chunk.source))] if metadata is not None and self._first is None else bodies
 
     def abort(self, chunk: Fields) -> list[ev.Body] | None:
@@ -241,6 +245,12 @@ class AiSdkStream(StreamReader[Fields]):
         """`error`: what is whole is kept, what is open stays partial."""
         self._end = StreamEnd("failed", error=dump({"message": chunk.text("errorText")}))
         return self._leave()
+
+    def _finish(self, reason: str | None) -> list[ev.Body]:
+        bodies = self._step.end_parts() if self._step is not None else []
+        if self._end.outcome not in ("failed", "cancelled"):  # an error is not undone by what follows
+            self._end = StreamEnd(_ENDS.get(reason or "", "completed"), finish_reason=reason)
+        return bodies + self._end_step()
 
     def _open(self) -> tuple[list[ev.Body], Step]:
         """The message of this step, begun if need be."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from projector import events as ev
 from projector.formats.format import FormatError, StreamEnd
 from projector.formats.shared.payloads import opaque
-from projector.formats.shared.response import OpenBlock, ResponseDraft
+from projector.formats.shared.response import CALLS, OpenBlock, ResponseDraft
 from projector.formats.shared.stream import (
     StreamReader,
     maybe_object,
@@ -47,6 +47,10 @@ _SAID_BY_US: Final = {  # fields of a block that our own fields express in full
     "tool_use": {"type", "id", "name", "input"},
     "server_tool_use": {"type", "id", "name", "input"},
 }
+_BEGINS_LATE: Final = {
+    "text_delta": ("text", None, "text", {}, ""),
+    "thinking_delta": ("reasoning", None, "thinking", {}, ""),
+}  # of a call nobody knows then which tool it calls
 _DELTA_TEXT: Final = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
 _HANDLED: Final = ("id", "type", "role", "content", "usage")
 
@@ -74,24 +78,36 @@ class AnthropicStream(StreamReader[dict[str, JsonText]]):
         if "type" not in fields:
             raise InvalidJson("it has no type")
         kind = decode(fields["type"])
-        if self._draft is None and self._steps == 0 and kind not in ("message_start", "ping", "error"):
+        if isinstance(kind, dict | list):
+            raise FormatError("its type is no text")
+        if self._draft is None and self._steps == 0 and kind not in ("message_start", "ping", "error", *_INSIDE):
             raise FormatError(f'an Anthropic stream begins with "message_start", not with {kind!r}')
         return kind, fields
 
-    def _take(self, kind: Any, fields: dict[str, JsonText], text: JsonText) -> list[ev.Body] | None:  # noqa: ARG002 - one shape
+    def _take(self, kind: Any, fields: dict[str, JsonText], text: JsonText) -> list[ev.Body] | None:
         if kind == "ping":
             return []
         if kind == "error":
             self._end = StreamEnd("failed", error=fields.get("error"))
             return []
         if kind == "message_start":
-            return self._start(need_object(fields, "message"))
-        if self._draft is None:
-            return None
-        if isinstance(kind, dict | list):
-            raise FormatError("its type is no text")
+            return self._start(maybe_object(fields, "message"))
         step = _INSIDE.get(kind)
-        return None if step is None else step(self, self._draft, fields)
+        if step is None or (self._draft is None and self._steps > 0):
+            return None
+        if self._draft is not None:
+            return step(self, self._draft, fields)
+        begun = self._start({})  # its beginning was missed
+        assert self._draft is not None
+        try:
+            said = step(self, self._draft, fields)
+        except FormatError:
+            self._draft, self._steps = None, 0  # nobody is told that it began
+            raise
+        return [*begun, *(said if said is not None else [ev.RawEvent(_PROVIDER, raw(text))])]
+
+    def _close(self) -> list[ev.Body]:
+        return [] if self._draft is None else [*self._draft.seal_all(), *self.stop(self._draft, {})]
 
     def _start(self, message: dict[str, JsonText]) -> list[ev.Body]:
         bodies: list[ev.Body] = []
@@ -100,7 +116,7 @@ class AnthropicStream(StreamReader[dict[str, JsonText]]):
             if self._draft.ref == ref and not self._draft.blocks:  # the same start once more
                 return []
             bodies += self._draft.finish("partial")  # a response spliced into another one
-        role = need_text(message, "role")
+        role = maybe_text(message, "role") or "assistant"
         draft: Draft = ResponseDraft(self._run_id, self._mint(), self._steps + 1, ref)
         bodies += draft.start(role)
         bodies += draft.note({name: text for name, text in message.items() if name not in _HANDLED})
@@ -112,9 +128,10 @@ class AnthropicStream(StreamReader[dict[str, JsonText]]):
 
     def change(self, draft: Draft, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`message_delta`: why it stops, and usage."""
-        delta = need_object(fields, "delta")
+        delta = maybe_object(fields, "delta")
         reason: Any = decode(delta.get("stop_reason", "null"))
-        self._conclude(StreamEnd("completed", finish_reason=reason))
+        if reason is not None:
+            self._conclude(StreamEnd("completed", finish_reason=reason))
         rest = {name: text for name, text in fields.items() if name not in ("type", "delta", "usage")}
         bodies = draft.note(delta | rest)
         if reason == "refusal":
@@ -135,10 +152,14 @@ class AnthropicStream(StreamReader[dict[str, JsonText]]):
 
     def grow_block(self, draft: Draft, fields: dict[str, JsonText]) -> list[ev.Body] | None:
         """`content_block_delta`."""
-        block, delta = draft.open.get(need_whole(fields, "index")), need_object(fields, "delta")
+        index, delta = need_whole(fields, "index"), need_object(fields, "delta")
+        kind = need_text(delta, "type")
+        block = draft.open.get(index)
+        if block is None and index >= draft.blocks and kind in _BEGINS_LATE:  # its beginning was missed
+            begun = draft.begin(index, missed := _Block(*_BEGINS_LATE[kind]))
+            return begun + draft.grow(missed, need_text(delta, _DELTA_TEXT[kind]))
         if block is None:
             return None
-        kind = need_text(delta, "type")
         if kind in _DELTA_TEXT:
             return draft.grow(block, need_text(delta, _DELTA_TEXT[kind]))
         if kind == "signature_delta":
@@ -154,8 +175,14 @@ class AnthropicStream(StreamReader[dict[str, JsonText]]):
         return None
 
     def stop_block(self, draft: Draft, fields: dict[str, JsonText]) -> list[ev.Body] | None:
-        """`content_block_stop`."""
-        return draft.seal(need_whole(fields, "index")) or None
+        """`content_block_stop`; some clients write the whole block into it."""
+        index = need_whole(fields, "index")
+        block, whole = draft.open.get(index), maybe_object(fields, "content_block")
+        said: list[ev.Body] = []
+        if block is not None and whole:
+            said = draft.complete(block, maybe_text(whole, _TEXT_OF.get(block.theirs, "")) or "")
+            block.whole = whole.get("input", "") if block.kind in CALLS else ""
+        return said + draft.seal(index) or None
 
 
 _INSIDE: Final[dict[str, Callable[[AnthropicStream, Draft, dict[str, JsonText]], list[ev.Body] | None]]] = {
@@ -202,8 +229,7 @@ def _use(draft: Draft, text: JsonText) -> list[ev.Body]:
     """Usage is cumulative, and a later event may leave fields out; cached tokens stand beside the input."""
     if text == "null":
         return []
-    usage = draft.totals
-    usage |= split(text)
+    usage = draft.add_up(split(text))
     fresh, cached = maybe_whole(usage, "input_tokens"), maybe_whole(usage, "cache_read_input_tokens")
     written = maybe_whole(usage, "cache_creation_input_tokens")
     return draft.use(

@@ -14,7 +14,7 @@ from projector.formats.format import FormatError, StreamEnd
 from projector.formats.shared.aws_frames import FrameReader
 from projector.formats.shared.payloads import opaque
 from projector.formats.shared.response import OpenBlock, ResponseDraft
-from projector.formats.shared.stream import StreamReader, maybe_text, maybe_whole, need, need_object, need_text, need_whole
+from projector.formats.shared.stream import StreamReader, maybe_object, maybe_text, maybe_whole, need, need_object, need_text, need_whole
 from projector.json_text import InvalidJson, JsonText, decode, dump, raw, split, split_array
 from projector.message import Block
 
@@ -100,16 +100,18 @@ class BedrockStream(StreamReader[dict[str, JsonText]]):
             message = decode(split(body).get("message", "null"))
             self._end = StreamEnd("failed", error=dump({"type": name, "message": message}))
             return []
-        return _TAKES[name](self, split(body))
+        return _TAKES[name](self, split(body) if body.strip() != "null" else {})
 
     def start(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`messageStart`: a response begins."""
         return self._start(fields)[0]
 
     def start_block(self, fields: dict[str, JsonText]) -> list[ev.Body]:
-        """`contentBlockStart`: a tool."""
+        """`contentBlockStart`: a tool; text begins with its first delta."""
+        index, start = need_whole(fields, "contentBlockIndex"), maybe_object(fields, "start")
         bodies, draft = self._open()
-        index, start = need_whole(fields, "contentBlockIndex"), need_object(fields, "start")
+        if not start:
+            return bodies
         name = next(iter(start), "")
         said = need_object(start, name)
         call = maybe_text(said, "toolUseId")
@@ -155,7 +157,7 @@ class BedrockStream(StreamReader[dict[str, JsonText]]):
     def stop(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`messageStop`: the response is whole."""
         bodies, draft = self._open()
-        reason: Any = decode(need(fields, "stopReason"))
+        reason: Any = decode(fields.get("stopReason", "null"))
         self._conclude(StreamEnd("completed", finish_reason=reason))
         rest = {name: text for name, text in fields.items() if name not in ("stopReason", _PADDING)}
         bodies += draft.note(rest)
@@ -171,9 +173,15 @@ class BedrockStream(StreamReader[dict[str, JsonText]]):
         rest = {name: text for name, text in fields.items() if name not in ("usage", _PADDING)}
         return draft.note(rest) + _use(draft, fields.get("usage", "null"))
 
+    def _close(self) -> list[ev.Body]:
+        draft = self._draft
+        if draft is None or draft.is_finished:
+            return []
+        self._conclude(StreamEnd("completed"))
+        return [*draft.seal_all(), *draft.finish("complete")]
+
     def _start(self, fields: dict[str, JsonText]) -> tuple[list[ev.Body], Draft]:
-        role = maybe_text(fields, "role") or "" if "role" in fields else "assistant"
-        bodies, draft = self._begin_next(self._draft, ResponseDraft, None, role)
+        bodies, draft = self._begin_next(self._draft, ResponseDraft, None, maybe_text(fields, "role") or "assistant")
         self._draft = draft
         return bodies, draft
 

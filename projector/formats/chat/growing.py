@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from projector.formats.chat.calls import CUSTOM, Call, Calls
 from projector.formats.chat.parts import DETAILS, PLAIN_REASONING, PROVIDER, detail_block, grow_detail, keep, part_block
 from projector.formats.shared.fields import items_of, says_nothing
 from projector.formats.shared.payloads import opaque
 from projector.formats.shared.response import OpenBlock, ResponseDraft
 from projector.formats.shared.stream import maybe_text
-from projector.json_text import JsonText, decode, dump, join_fields, split
+from projector.json_text import JsonText, decode, join_fields, split
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +24,6 @@ OF_DELTA: Final = {
 }  # fmt: skip
 """Fields of a delta that are content, or say nothing else."""
 _OF_CALL: Final = {"index", "id", "type", "function", "custom"}
-_CUSTOM: Final = '"custom"'
 _ONCE: Final = ("created",)
 """Fields that some change with each chunk; the first value counts."""
 
@@ -33,7 +33,7 @@ class Answer(ResponseDraft[OpenBlock]):
 
     def __init__(self, run_id: str, message_id: str, step: int, ref: str | None) -> None:
         super().__init__(run_id, message_id, step, ref)
-        self._calls: dict[object, _Call] = {}
+        self._calls = Calls()
         self._details: dict[object, _Detail] = {}
         self._audio: _Detail | None = None
 
@@ -72,9 +72,10 @@ class Answer(ResponseDraft[OpenBlock]):
             said = detail_block(detail.known)
             detail.signature, detail.kept = said.signature, said.opaque
             bodies.append(self.sealed(detail))
-        for call in self._calls.values():
+        for call in self._calls:
             bodies += self._start_call(call, is_whole=True)
             call.end()
+            call.kept = keep(call.rest)
             bodies.append(self.sealed(call))
         if self._audio is not None:
             self._audio.kept = opaque(PROVIDER, join_fields(self._audio.known))
@@ -114,39 +115,29 @@ class Answer(ResponseDraft[OpenBlock]):
         return bodies + self.cite(number, f'{{"kind":{split(citation).get("type", "null")},"source":{citation}}}')
 
     def _take_call(self, fields: Mapping[str, JsonText]) -> list[ev.Body]:
-        """Fragments of a call join by index; without one, by id, else they belong to the newest call."""
-        call = self._find_call(fields)
-        call.call_id = call.call_id or decode(fields.get("id", "null")) or None
+        """A fragment of a call, or the call as a whole."""
+        call_id = maybe_text(fields, "id") or None
         inner = split(next((text for name in ("function", "custom") if (text := fields.get(name, "null")) != "null"), "{}"))
-        call.name = call.name or decode(inner.get("name", "null")) or ""
+        given = inner.get("arguments", inner.get("input", "null"))
+        said = given if given.lstrip().startswith("{") else decode(given) or ""
+        call = self._calls.find(fields.get("index", "null"), call_id, maybe_text(inner, "name") or None, said)
         call.rest |= {name: text for name, text in fields.items() if name not in _OF_CALL}
         if "custom" in fields:
-            call.rest["type"] = _CUSTOM
-        given = inner.get("arguments", inner.get("input", "null"))
-        call.waiting.append(given if given.lstrip().startswith("{") else decode(given) or "")
+            call.rest["type"] = CUSTOM
+        call.waiting.append(said)
         started = self._start_call(call, is_whole=False)
         if call.number < 0:
             return started  # it waits for its name
         text, call.waiting = "".join(call.waiting), []
         return started + self.grow(call, text)
 
-    def _find_call(self, fields: Mapping[str, JsonText]) -> _Call:
-        call_id = decode(fields.get("id", "null")) or None
-        index = fields.get("index")
-        key: object = call_id if index is None or index == "null" else index
-        if key is None:
-            key = next(reversed(self._calls), None)
-        known = self._calls.get(key)
-        if known is not None and call_id is not None and known.call_id not in (None, call_id):
-            key = (key, call_id)  # whole calls that all have the index 0
-        return self._calls.setdefault(key, _Call())
-
-    def _start_call(self, call: _Call, *, is_whole: bool) -> list[ev.Body]:
-        if call.number >= 0 or not (call.name or is_whole):
+    def _start_call(self, call: Call, *, is_whole: bool) -> list[ev.Body]:
+        if call.number >= 0 or not (call.called or is_whole):
             return []
         sealed = self.hush()
         call.number = self.reserve()
-        return [*sealed, self.started(call, call.name, call.call_id or f"{self.message_id}.{call.number}")]
+        call.begin(call.called, call.call_id or f"{self.message_id}.{call.number}")
+        return [*sealed, self.started(call, *call.begun)]
 
     def _listen(self, text: JsonText) -> list[ev.Body]:
         """Sound comes in pieces of base64 with what is said in it."""
@@ -169,24 +160,6 @@ class _Detail(OpenBlock):
     def __init__(self, kind: str, ref: str | None) -> None:
         super().__init__(kind, ref)
         self.known: dict[str, JsonText] = {}
-
-
-class _Call(OpenBlock):
-    """A tool call whose arguments still come. It begins with its name."""
-
-    def __init__(self) -> None:
-        super().__init__("tool_call")
-        self.call_id: str | None = None
-        self.name = ""
-        self.waiting: list[str] = []
-        self.rest: dict[str, JsonText] = {}
-
-    def end(self) -> None:
-        """Nothing more comes. The input of a custom tool is no JSON but a text."""
-        self.pieces += self.waiting
-        self.kept = keep(self.rest)
-        if self.rest.get("type") == _CUSTOM:
-            self.whole = dump({"input": "".join(self.pieces)})
 
 
 def has_content(delta: Mapping[str, JsonText]) -> bool:

@@ -34,7 +34,6 @@ class ChatStream(StreamReader[dict[str, JsonText]]):
     PROVIDER = PROVIDER
     EXPECTED = 'a JSON object with "choices" was expected, as in {"choices": [{"delta": …}]}'
     CALLED = "the chunk"
-    HAS_DONE = True
 
     def __init__(self, run_id: str, mint: Callable[[], str]) -> None:
         super().__init__(run_id, mint)
@@ -86,7 +85,7 @@ class ChatStream(StreamReader[dict[str, JsonText]]):
         if first is not None and not says_nothing(first.get("finish_reason", "null")):
             reason = text_of_field(first, "finish_reason")
             bodies += self._finish(StreamEnd("failed" if reason == "error" else "completed", finish_reason=reason))
-        if usage is not None and usage != draft.used:  # a total, however often it comes
+        if usage is not None:  # a total, however often it comes
             bodies += draft.use(usage)
         if is_unsaid:
             bodies.append(ev.RawEvent(PROVIDER, raw(text)))

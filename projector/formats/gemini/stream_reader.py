@@ -63,13 +63,13 @@ class GeminiStream(StreamReader[dict[str, JsonText]]):
         if "event_type" in fields:
             raise FormatError(f"{_EXPECTED}; this is an event of Google's Interactions, another interface")
         head = next((name for name in _HEADS if name in fields), "")
-        if not head and self._draft is None:
+        if not head and self._draft is None and fields:  # some streams begin with an empty object
             raise FormatError(f"{_EXPECTED}, not {sorted(fields)[:8]}")
         return head, fields
 
     def _take(self, kind: str, fields: dict[str, JsonText], text: JsonText) -> list[ev.Body] | None:
         if not kind:
-            return None
+            return None if fields else []
         if "error" in fields:
             self._end = StreamEnd("failed", error=fields["error"])
             return []
@@ -88,6 +88,13 @@ class GeminiStream(StreamReader[dict[str, JsonText]]):
         if any(item is not first for item in candidates):
             bodies.append(ev.RawEvent(PROVIDER, raw(text)))
         return bodies + self._finish(draft, fields, first)
+
+    def _close(self) -> list[ev.Body]:
+        draft = self._draft
+        if draft is None or draft.is_finished:
+            return []
+        self._conclude(StreamEnd("completed"))
+        return [*draft.seal_all(), *draft.finish("complete")]
 
     def _draft_of(self, ref: str | None, *, has_content: bool) -> tuple[list[ev.Body], _Draft]:
         """The response this chunk belongs to; content behind a `finishReason` needs another message."""
@@ -151,9 +158,9 @@ class _Draft(ResponseDraft[OpenBlock]):
     def measure(self, usage: JsonText) -> list[ev.Body]:
         """Each chunk tells totals; thoughts and prompts of tools stand beside them, what is cached lies inside."""
         said = {name: text for name, text in split(usage).items() if text != "null"} if usage != "null" else {}
-        if not said or said.items() <= self.totals.items():
+        if not said:
             return []
-        self.totals |= said
+        self.add_up(said)
         body = ev.RunUsage(
             run_id="",
             request_id="",

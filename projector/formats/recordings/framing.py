@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 """A longer line, document or frame is refused: no log takes such an event."""
 BOM: Final = b"\xef\xbb\xbf"
-_DONE: Final = "[DONE]"
 
 
 class Reader(Protocol):
@@ -35,7 +34,10 @@ class Reader(Protocol):
 
 
 class SseReader(Gathering):
-    """Server-sent events: comments, pings, padding and `[DONE]` give nothing, several `data` lines one payload."""
+    """Server-sent events: comments, pings and padding give nothing, several `data` lines one payload.
+
+    `[DONE]` is a payload: for some streams it is the only end they have.
+    """
 
     def __init__(self) -> None:
         self._lines = _Lines(returns=True)
@@ -74,7 +76,7 @@ class SseReader(Gathering):
     def _dispatch(self) -> list[Payload]:
         data, event, place = "\n".join(self._data), self._event, self._place
         self._data, self._event, self._place, self._size_bytes = [], None, "", 0
-        if not data.strip() or data.strip() == _DONE:
+        if not data.strip():
             return []
         return [Payload(data, event, self._id, place)]
 
@@ -95,7 +97,7 @@ class LineReader(Gathering):
 
     def _take(self, line: bytes) -> list[Payload]:
         text = self._lines.decode(line).strip(" \t\r")
-        return [Payload(text, place=f"line {self._lines.number}")] if text and text != _DONE else []
+        return [Payload(text, place=f"line {self._lines.number}")] if text else []
 
 
 class DocumentReader:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from msgspec.structs import replace
 
 from projector import events as ev
-from projector.formats.shared.fields import count_of, says_nothing, text_of_field
-from projector.formats.shared.openai_items import PROVIDER, citation_of, item_blocks, item_type, keep_id
-from projector.formats.shared.response import CALLS, OpenBlock, ResponseDraft
+from projector.formats.responses.items import Item, Items, Part, Told, told
+from projector.formats.shared.fields import Fields, count_of, says_nothing, text_of_field
+from projector.formats.shared.history import HistoryMessage, message_bodies
+from projector.formats.shared.openai_items import citation_of, is_result, item_type, keep_id, part_block
+from projector.formats.shared.openai_messages import result_of
+from projector.formats.shared.response import CALLS, ResponseDraft
 from projector.formats.shared.stream import need, need_object, need_text
-from projector.json_text import JsonText, decode, raw, split
+from projector.json_text import JsonText, decode, dump, is_json, raw, split
 from projector.message import Block
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _TEXT_DELTAS: Final = {
     "response.output_text.delta": "text",
@@ -39,7 +43,7 @@ _TEXT_DONE: Final = {
     "response.code_interpreter_call_code.done": ("server_tool_call", "code"),
 }
 _SAID_AGAIN: Final = {
-    "response.content_part.added", "response.content_part.done", "response.reasoning_summary_part.added",
+    "response.content_part.added", "response.reasoning_summary_part.added",
     "response.reasoning_summary_part.done", "response.reasoning_summary_text.done", "response.reasoning_text.done",
     "response.shell_call_command.done",
 }  # fmt: skip
@@ -49,46 +53,22 @@ _BEGIN_LATE: Final = ("message", "reasoning", "tool_search_call")
 _BETWEEN: Final = "\n\n"
 
 
-class _Open(OpenBlock):
-    """A block that still grows: how much of its text there is, and what it is, so that its whole text can be compared."""
+class Output(ResponseDraft[Part]):
+    """One response that is being streamed: items, each of one block or more.
 
-    def __init__(self, kind: str, ref: str | None) -> None:
-        super().__init__(kind, ref)
-        self.citations = 0
-        self.part: object = None  # of reasoning, the part that came last
-        self._length_bytes = 0
-        self._digest = hashlib.blake2b(digest_size=16)
+    What a tool gave back may stand among them: then what follows is another message of the same response.
+    """
 
-    def measure(self, text: str) -> None:
-        """More of its text is there."""
-        units = text.encode("utf-16-le", "surrogatepass")  # where a pair of surrogates is cut in two, too
-        self._length_bytes += len(units)
-        self._digest.update(units)
-
-    def rest(self, whole: str) -> str | None:
-        """What the whole text has beyond what is there; None if it is another text."""
-        units = whole.encode("utf-16-le", "surrogatepass")
-        begun = hashlib.blake2b(units[: self._length_bytes], digest_size=16)
-        if begun.digest() != self._digest.digest():
-            return None
-        return units[self._length_bytes :].decode("utf-16-le", "surrogatepass")
-
-
-class _Item:
-    """An item of the output: its open blocks by part; 0 for all that is no message."""
-
-    def __init__(self, kind: str, ref: str | None) -> None:
-        self.kind, self.ref = kind, ref
-        self.open: dict[int, _Open] = {}
-
-
-class Output(ResponseDraft[_Open]):
-    """One response that is being streamed: items at their places, each of one block or more."""
-
-    def __init__(self, run_id: str, message_id: str, step: int, ref: str | None) -> None:
+    def __init__(self, run_id: str, message_id: str, step: int, ref: str | None, mint: Callable[[], str]) -> None:
         super().__init__(run_id, message_id, step, ref)
-        self._items: dict[object, _Item] = {}  # those that are not done, by their place
-        self._done: set[object] = set()  # places and ids
+        self._mint = mint
+        self._items = Items()
+        self._calls: dict[str, str] = {}
+        self._results: list[HistoryMessage] = []
+        """What came back while a block was open."""
+        self._has_come_back: set[str | None] = set()
+        self._is_between = False
+        """Whether the message has ended and the next one has not begun."""
 
     def learn(self, fields: Mapping[str, JsonText]) -> list[ev.Body]:
         """What is new about the response as a whole."""
@@ -117,6 +97,8 @@ class Output(ResponseDraft[_Open]):
         if kind in ("response.output_item.added", "response.output_item.done"):
             step = self._add if kind.endswith(".added") else self._finish
             return step(self._place(fields), need(fields, "item"))
+        if kind == "response.content_part.done":
+            return self._complete_part(fields)
         if kind in _TEXT_DELTAS or kind in _CALL_DELTAS:
             return self._grow(kind, fields)
         if kind in _TEXT_DONE:
@@ -127,60 +109,75 @@ class Output(ResponseDraft[_Open]):
             return self._command(kind, fields)
         return [] if kind in _SAID_AGAIN else None
 
-    def take_missing(self, number: int, item: JsonText, *, is_whole: bool) -> list[ev.Body]:
-        """An item of the output that the stream has not brought to its end; of a failed response it stays partial."""
-        fields = split(item)
-        ref = text_of_field(fields, "id")
-        place = next((place for place, known in self._items.items() if ref is not None and known.ref == ref), number)
-        if place in self._done or (ref is not None and ref in self._done):
-            return []
-        return self._finish(place, item) or [] if is_whole or fields.get("status") == '"completed"' else []
+    def take_list(self, items: Sequence[JsonText], *, is_whole: bool) -> list[ev.Body]:
+        """The items that the end of the response lists; of a failed one those that are completed."""
+        known = [told(item) for item in items if not self._is_result(split(item))]
+        of_stream = iter(zip(self._items.of_list(known), known, strict=True))
+        bodies: list[ev.Body] = []
+        for source in items:
+            if self._is_result(split(source)):
+                bodies += self._take_result(source)
+                continue
+            item, said = next(of_stream)
+            if is_whole or said.is_completed:
+                bodies += self._close(item or self._items.add(Item(said.type, None, said.ref, said.call_id)), said)
+        return bodies
 
     def seal_all(self) -> list[ev.Body]:
         """The response is whole: what its events left open is as it stands."""
-        items, self._items = self._items, {}
-        return [self.sealed(block) for item in items.values() for block in item.open.values()]
+        left = [self.sealed(block) for item in self._items for block in item.open.values()]
+        for item in self._items:
+            item.open.clear()
+        return left + self._settle()
+
+    def finish(self, status: Literal["complete", "partial"]) -> list[ev.Body]:
+        """Nothing more belongs to this response."""
+        results, self._results = self._results, []
+        if not (results or self._is_between):
+            return super().finish(status)
+        self.is_finished = True
+        ended = [] if self._is_between else [ev.MessageFinished(self.message_id, status)]
+        return [*ended, *self._results_of(results), *self._step_is("finished")]
 
     def _place(self, fields: Mapping[str, JsonText]) -> object:
-        """The place in the output; without one, the id of the item, else the newest item."""
-        place: object = count_of(decode(fields.get("output_index", "null")))
-        if place is None:
-            place = text_of_field(fields, "item_id") or (
-                text_of_field(need_object(fields, "item"), "id") if "item" in fields else next(reversed(self._items), None)
-            )
-        return place
+        return count_of(decode(fields.get("output_index", "null")))
 
     def _part(self, kind: str, fields: Mapping[str, JsonText]) -> int:
         return count_of(decode(fields.get("content_index", "null"))) or 0 if kind in ("text", "refusal") else 0
 
-    def _add(self, place: object, text: JsonText) -> list[ev.Body] | None:
-        fields, blocks = split(text), item_blocks(text)
-        kind = item_type(fields)
-        item = self._items[place] = _Item(kind, text_of_field(fields, "id"))
-        if kind in _BEGIN_LATE:
+    def _add(self, place: object, text: JsonText) -> list[ev.Body]:
+        """`response.output_item.added`."""
+        if self._is_result(split(text)):
+            return []  # its end has what came back
+        said = told(text)
+        if self._items.of_beginning(said, place) is not None:
             return []
-        [block] = blocks
-        return self._begin(item, 0, block) if block.kind in CALLS else []
+        item = self._items.add(Item(said.type, place, said.ref, said.call_id))
+        if said.type in _BEGIN_LATE or said.blocks[0].kind not in CALLS:
+            return []
+        return self._begin(item, 0, said.blocks[0])
 
-    def _begin(self, item: _Item, part: int, block: Block) -> list[ev.Body]:
-        opened = item.open[part] = _Open(block.kind, block.provider_ref)
-        return [self.started(opened, block.name, block.tool_call_id, block.media_type), *self._say(opened, block.text)]
+    def _begin(self, item: Item, part: int, block: Block) -> list[ev.Body]:
+        if block.kind == "tool_call" and block.tool_call_id is not None:
+            self._calls[block.tool_call_id] = item.type
+        opened = item.open[part] = Part(block.kind, block.provider_ref)
+        started = [*self._resume(), self.started(opened, block.name, block.tool_call_id, block.media_type)]
+        return [*started, *self.grow(opened, block.text)]
 
-    def _say(self, block: _Open, text: str) -> list[ev.Body]:
-        block.measure(text)
-        return self.grow(block, text)
-
-    def _find(self, kind: str, fields: Mapping[str, JsonText]) -> tuple[list[ev.Body], _Open] | None:
+    def _find(self, kind: str, fields: Mapping[str, JsonText]) -> tuple[list[ev.Body], Part] | None:
         """The block that an event is about; one whose beginning was missed begins here. None if it is done."""
-        place, part = self._place(fields), self._part(kind, fields)
-        if place in self._done:
+        place, ref, part = self._place(fields), text_of_field(fields, "item_id") or None, self._part(kind, fields)
+        item = self._items.of_event(kind, place, ref)
+        if item is None:
+            if kind in CALLS:
+                return None  # nobody knows which tool it calls
+            item = self._items.add(Item("reasoning" if kind == "reasoning" else "message", place, ref))
+        if item.is_done or part in item.ended:
             return None
-        ref = text_of_field(fields, "item_id")
-        item = self._items.setdefault(place, _Item(kind, ref))
         if part in item.open:
             return [], item.open[part]
         if kind in CALLS:
-            return None  # nobody knows which tool it calls
+            return None
         begun = self._begin(item, part, Block(kind, provider_ref=item.ref))
         return begun, item.open[part]
 
@@ -196,17 +193,23 @@ class Output(ResponseDraft[_Open]):
             if block.part not in (None, part):
                 text = _BETWEEN + text
             block.part = part
-        return bodies + self._say(block, text)
+        return bodies + self.grow(block, text)
 
     def _complete(self, kind: str, name: str, fields: Mapping[str, JsonText]) -> list[ev.Body] | None:
-        """The whole text of a block: what its deltas left out is added; another text is kept as it came."""
+        """The whole text of a block: what its deltas left out is added, another text counts in the end."""
         text = need_text(fields, name)
         found = self._find(kind, fields) if text else ([], None)
         if found is None or found[1] is None:
             return None if found is None else []
         bodies, block = found
-        rest = block.rest(text)
-        return None if rest is None else bodies + self._say(block, rest)
+        return bodies + self.complete(block, text)
+
+    def _complete_part(self, fields: Mapping[str, JsonText]) -> list[ev.Body]:
+        """A part of a message is whole, which the end of its text has said in most streams."""
+        block = part_block(need(fields, "part"))
+        said = {**fields, "text": dump(block.text)}
+        is_said = block.kind in ("text", "refusal") and text_of_field(need_object(fields, "part"), "type") != "reasoning_text"
+        return self._complete(block.kind, "text", said) or [] if is_said else []
 
     def _command(self, kind: str, fields: Mapping[str, JsonText]) -> list[ev.Body] | None:
         """Commands for a shell come one by one; they stand in lines."""
@@ -215,7 +218,7 @@ class Output(ResponseDraft[_Open]):
         else:
             text = ("\n" if decode(fields.get("command_index", "0")) else "") + need_text(fields, "command")
         found = self._find("tool_call", fields)
-        return None if found is None else found[0] + self._say(found[1], text)
+        return None if found is None else found[0] + self.grow(found[1], text)
 
     def _cite(self, fields: Mapping[str, JsonText]) -> list[ev.Body] | None:
         citation = citation_of(need(fields, "annotation"))
@@ -226,37 +229,95 @@ class Output(ResponseDraft[_Open]):
         block.citations += 1
         return bodies + self.cite(block.number, citation)
 
-    def _finish(self, place: object, text: JsonText) -> list[ev.Body] | None:
-        """An item is whole: its blocks get what they lack, and are sealed."""
-        fields, blocks = split(text), item_blocks(text)
-        ref = text_of_field(fields, "id")
-        if place in self._done:
-            return []
-        item = self._items.pop(place, None) or _Item(item_type(fields), ref)
-        self._done |= {place} | ({ref} if ref is not None else set())
-        bodies: list[ev.Body] = []
-        is_same = True
-        for part, block in enumerate(blocks):
-            opened = item.open.pop(part, None)
-            if opened is None:
-                bodies += self._begin(item, part, block)
-                opened = item.open.pop(part)
-            else:
-                rest = opened.rest(block.text)
-                is_same = is_same and (rest is not None or block.kind == "reasoning")  # its payload has all of it
-                bodies += self._say(opened, rest or "")
-            bodies += self._end(opened, block)
-        left = [self.sealed(opened) for opened in item.open.values() if opened.kind not in CALLS]
-        return [*bodies, *left] if is_same else [*bodies, *left, ev.RawEvent(PROVIDER, raw(text))]
+    def _finish(self, place: object, text: JsonText) -> list[ev.Body]:
+        """`response.output_item.done`."""
+        if self._is_result(split(text)):
+            return self._take_result(text)
+        said = told(text)
+        item = self._items.of_end(said, place) or self._items.add(Item(said.type, place, said.ref, said.call_id))
+        return self._close(item, said)
 
-    def _end(self, opened: _Open, block: Block) -> list[ev.Body]:
+    def _close(self, item: Item, said: Told) -> list[ev.Body]:
+        """An item is whole: its blocks get what they lack, and are sealed. It may be told so twice."""
+        bodies: list[ev.Body] = []
+        for part, block in enumerate(said.blocks):
+            if part in item.ended:
+                bodies += self._correct(item.ended[part], block)
+                continue
+            if part in item.open and _kind_of(item.open[part]) != _kind_of(block):
+                bodies.append(self.sealed(item.open.pop(part)))
+            if part not in item.open:
+                bodies += self._begin(item, part, block)
+            opened = item.ended[part] = item.open.pop(part)
+            bodies += self.complete(opened, block.text) + self._end(opened, block)
+        left = [self.sealed(opened) for opened in item.open.values()]
+        item.ended |= item.open
+        item.open, item.is_done = {}, True
+        return bodies + left + self._settle()
+
+    def _end(self, opened: Part, block: Block) -> list[ev.Body]:
         if opened.ref != block.provider_ref:
             block = keep_id(block)  # the id that the item has in the end is the one to name it by
-        cited = [body for citation in block.citations[opened.citations :] for body in self.cite(opened.number, citation)]
-        bodies = [*cited, self.sealed_as(opened.number, block)]
+        if opened.pieces and not block.text and not block.input:
+            block = replace(block, parse="ok" if is_json("".join(opened.pieces)) else "bad")
+        sealed = self.sealed_as(opened.number, block, opened.text)
+        bodies = [*self._cite_all(opened, block), sealed]
+        if opened.text is not None:
+            opened.become(opened.text)
         if block.provider_ref == "mcp_approval_request" and block.tool_call_id is not None:
             bodies.append(ev.ToolApproval(block.tool_call_id, block.tool_call_id))
         return bodies
+
+    def _correct(self, ended: Part, block: Block) -> list[ev.Body]:
+        """An end after the first one, which says more or something else."""
+        cited = self._cite_all(ended, block)
+        if not block.text or ended.rest(block.text) == "" or _kind_of(ended) != _kind_of(block):
+            return cited
+        ended.become(block.text)
+        return [*cited, self.sealed_as(ended.number, block, block.text)]
+
+    def _cite_all(self, part: Part, block: Block) -> list[ev.Body]:
+        news = block.citations[part.citations :]
+        part.citations += len(news)
+        return [body for citation in news for body in self.cite(part.number, citation)]
+
+    def _is_result(self, fields: Mapping[str, JsonText]) -> bool:
+        return is_result(fields, self._calls)
+
+    def _take_result(self, source: JsonText) -> list[ev.Body]:
+        """What a tool gave back, which the server ran for itself; it waits until no block is open."""
+        item = Fields(source, "an item")
+        call_id = item.maybe_text("call_id") or item.maybe_text("id")
+        if call_id in self._has_come_back:
+            return []
+        self._has_come_back.add(call_id)
+        self._results.append(result_of(item, item_type(split(source))))
+        return self._settle()
+
+    def _settle(self) -> list[ev.Body]:
+        """What came back, once the message before it is whole."""
+        if not self._results or any(item.open for item in self._items):
+            return []
+        results, self._results = self._results, []
+        ended = [] if self._is_between else [ev.MessageFinished(self.message_id, "complete")]
+        self._is_between = True
+        return [*ended, *self._results_of(results)]
+
+    def _results_of(self, results: Sequence[HistoryMessage]) -> Iterator[ev.Body]:
+        for result in results:
+            yield from message_bodies(self.run_id, self._mint(), result)
+
+    def _resume(self) -> list[ev.Body]:
+        """The next message of this response begins."""
+        if not self._is_between:
+            return []
+        self._is_between, self.blocks, self.last_text = False, 0, None
+        self.message_id = self._mint()
+        return [ev.MessageStarted(self.run_id, self.message_id, "assistant", None, self.ref)]
+
+
+def _kind_of(block: Part | Block) -> str:
+    return "reasoning" if block.kind == "redacted_reasoning" else block.kind
 
 
 def _object(value: object) -> dict[str, Any]:

@@ -1,21 +1,22 @@
 """Responses streams: text, reasoning with its summaries, tools of the client and the server, approvals, compaction, usage.
 
 Events of the stream become events of a conversation, one by one; memory holds what is open, not what has passed. Items
-are told apart by their place in the output, for some servers give them new ids with each event. What the end of an item
-says beyond its deltas is added; states of running tools, previews of images and padding are dropped. A stream that is
+are told apart by their ids, and by their place where those say nothing, for some servers give new ids with each event.
+What the end of an item says wins over its deltas; states of running tools, previews of images and padding are dropped. A stream that is
 resumed goes on where it was: what came before is dropped by its number. A whole response is taken as one chunk.
 Source: the public API reference of *Responses, Streaming events*.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from projector.formats.format import FormatError, StreamEnd
 from projector.formats.responses.growing import Output
 from projector.formats.shared.fields import items_of, says_nothing, text_of_field
 from projector.formats.shared.openai_items import PROVIDER, item_blocks
-from projector.formats.shared.stream import StreamReader, need_object
+from projector.formats.shared.stream import StreamReader, maybe_object
 from projector.json_text import InvalidJson, JsonText, decode, join_fields, split
 
 if TYPE_CHECKING:
@@ -57,7 +58,6 @@ class ResponsesStream(StreamReader[dict[str, JsonText]]):
     PROVIDER = PROVIDER
     EXPECTED = 'a JSON object with a "type" was expected, as in {"type": "response.created", …}'
     CALLED = "the {!r} event"
-    HAS_DONE = True
 
     def __init__(self, run_id: str, mint: Callable[[], str]) -> None:
         super().__init__(run_id, mint)
@@ -80,9 +80,9 @@ class ResponsesStream(StreamReader[dict[str, JsonText]]):
         if kind.startswith("response.") and self._numbers.is_old(fields, is_start=self._is_another(kind, fields)):
             return []
         if kind in _BEGINS:
-            return self._begin(need_object(fields, "response"), is_start=kind == "response.created")
+            return self._begin(maybe_object(fields, "response"), is_start=kind == "response.created")
         if kind in _ENDS:
-            return self._finish(need_object(fields, "response"), kind.removeprefix("response."))
+            return self._finish(maybe_object(fields, "response"), kind.removeprefix("response."))
         if kind.startswith("response."):
             return self._inside(kind, fields)
         if kind == "error":
@@ -90,6 +90,15 @@ class ResponsesStream(StreamReader[dict[str, JsonText]]):
             self._end = StreamEnd("failed", error=join_fields(fields) if says_nothing(named) else named)
             return []
         return self._take_whole(fields) if kind == "" else [] if kind in _PINGS else None
+
+    def _close(self) -> list[ev.Body]:
+        """`[DONE]`: some servers leave out that the response is completed."""
+        draft, self._draft = self._draft, None
+        if draft is None:
+            return []
+        self._last_ref = draft.ref
+        self._conclude(StreamEnd("completed"))
+        return [*draft.seal_all(), *draft.finish("complete")]
 
     def _inside(self, kind: str, fields: Mapping[str, JsonText]) -> list[ev.Body] | None:
         if kind.rpartition(".")[2] in _STATES:
@@ -117,11 +126,11 @@ class ResponsesStream(StreamReader[dict[str, JsonText]]):
         """Whether another response begins, which counts its events anew."""
         if kind != "response.created":
             return False
-        ref = text_of_field(need_object(fields, "response"), "id")
+        ref = text_of_field(maybe_object(fields, "response"), "id")
         return ref is None or ref != (self._draft.ref if self._draft is not None else self._last_ref)
 
     def _start(self, response: Mapping[str, JsonText]) -> list[ev.Body]:
-        bodies, draft = self._begin_next(self._draft, Output, text_of_field(response, "id"))
+        bodies, draft = self._begin_next(self._draft, partial(Output, mint=self._mint), text_of_field(response, "id"))
         self._draft = draft
         return bodies + draft.learn(_noted(response))
 
@@ -136,8 +145,7 @@ class ResponsesStream(StreamReader[dict[str, JsonText]]):
         assert draft is not None
         draft.request_id = ref or draft.request_id
         is_whole = how in ("completed", "incomplete")
-        for number, item in enumerate(output):
-            bodies += draft.take_missing(number, item, is_whole=is_whole)
+        bodies += draft.take_list(output, is_whole=is_whole)
         if is_whole:
             bodies += draft.seal_all()
         bodies += draft.learn(_noted(fields))

@@ -70,9 +70,10 @@ class GrowingBlock:
     def sealed(self, body: ev.BlockSealed) -> Block:
         """The whole block; for text only what stands beside it."""
         head = self.head
-        text = "x" if self.kind in SAID and self.has_text else "".join(self._text)
+        text = "x" if self.kind in SAID and self.has_text else "".join(self._text) if body.text is None else body.text
         return Block(
-            kind=head.kind, number=head.block, text=text, sealed=True, name=head.name, tool_call_id=head.tool_call_id,
+            kind=head.kind, number=head.block, text=text, sealed=True, name=body.name or head.name,
+            tool_call_id=body.tool_call_id or head.tool_call_id,
             media_type=head.media_type, provider_ref=head.provider_ref, signature=body.signature,
             fields={name: "".join(pieces) for name, pieces in self._fields.items()}, opaque=text_of(body.opaque),
             input=text_of(body.input), parse=body.parse, citations=tuple(self.citations),

@@ -55,7 +55,7 @@ class ItemReader:
         if kind == "message" and role not in (*_CLIENTS, "assistant"):
             raise item.wrong(f'"role" should be one of {", ".join(_CLIENTS)} or assistant, not {dump(role)}')
         if is_result(fields, self._calls):
-            self._add(_result(item, kind), is_answer=False)
+            self._add(result_of(item, kind), is_answer=False)
         elif role in _CLIENTS:
             self._add(_said(role, item, kind), is_answer=False)
         else:
@@ -81,7 +81,8 @@ def _said(role: Any, item: Fields, kind: str) -> HistoryMessage:
     return HistoryMessage(role, tuple(part_block(part) for part in parts), metadata=_extra(item, "type", "role", "content"))
 
 
-def _result(item: Fields, kind: str) -> HistoryMessage:
+def result_of(item: Fields, kind: str) -> HistoryMessage:
+    """What the client's own tool gave back, as a message."""
     ref = item.maybe_text("call_id") or item.maybe_text("id") or ""
     output = item.raw("output") or '""'
     status, metadata = "ok", {}

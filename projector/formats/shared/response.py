@@ -1,17 +1,19 @@
 """A response of a model while it is streamed: its blocks by what the provider calls them, as events of one message.
 
 A stream reader reads the fields of its protocol and says what they mean; here blocks are numbered, what is open is
-kept until it is whole, the pieces of a call's input are joined, and it is told once what came more than once.
+kept until it is whole, the pieces of a call's input are joined, and it is told once what came more than once. What a
+provider says of the whole wins over what it had streamed.
 """
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 from msgspec.structs import replace
 
 from projector import events as ev
-from projector.json_text import JsonText, is_json, join_fields, raw
+from projector.json_text import InvalidJson, JsonText, decode, is_json, join_fields, raw
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,8 +23,11 @@ if TYPE_CHECKING:
 CALLS: Final = ("tool_call", "server_tool_call")
 
 
+_COUNTS: Final = ("input", "output", "cached", "cache_write", "reasoning")
+
+
 class OpenBlock:
-    """A block that still grows, and what its end will say."""
+    """A block that still grows, and what its end will say. Of its text it knows how much there is and whether it is this."""
 
     def __init__(self, kind: Any, ref: str | None = None) -> None:
         self.kind, self.ref = kind, ref
@@ -34,9 +39,18 @@ class OpenBlock:
         """The input of a call of which nothing is streamed."""
         self.whole: JsonText = ""
         """The input of a call that wins over what was streamed."""
+        self.takes_text = False
+        """Whether the text of a call is no JSON, as of tools that take text."""
+        self.text: str | None = None
+        """The whole text where it is another than what was streamed."""
+        self.name: str | None = None
+        self.tool_call_id: str | None = None
+        """What a call is called in the end, where it began under another name or id."""
         self.signature: str | None = None
         self.kept: JsonText | None = None
         """What its own fields do not say, for its maker."""
+        self._length_bytes = 0
+        self._digest = hashlib.blake2b(digest_size=16)
 
     def sign(self, piece: str | None) -> None:
         """More of its signature."""
@@ -46,6 +60,25 @@ class OpenBlock:
     def opaque(self) -> JsonText | None:
         """What is kept for its maker, with what its own fields do not say of it."""
         return self.kept
+
+    def measure(self, text: str) -> None:
+        """More of its text is there."""
+        units = text.encode("utf-16-le", "surrogatepass")  # where a pair of surrogates is cut in two, too
+        self._length_bytes += len(units)
+        self._digest.update(units)
+
+    def become(self, text: str) -> None:
+        """Its text is this, whatever it was."""
+        self._length_bytes, self._digest = 0, hashlib.blake2b(digest_size=16)
+        self.measure(text)
+
+    def rest(self, whole: str) -> str | None:
+        """What the whole text has beyond what is there; None if it is another text."""
+        units = whole.encode("utf-16-le", "surrogatepass")
+        begun = hashlib.blake2b(units[: self._length_bytes], digest_size=16)
+        if begun.digest() != self._digest.digest():
+            return None
+        return units[self._length_bytes :].decode("utf-16-le", "surrogatepass")
 
 
 B = TypeVar("B", bound=OpenBlock)
@@ -107,9 +140,22 @@ class ResponseDraft(Generic[B]):
         """More of a block; nothing where the text is empty."""
         if not text:
             return []
-        if field is None and block.kind in CALLS:
-            block.pieces.append(text)
+        if field is None:
+            block.measure(text)
+            if block.kind in CALLS:
+                block.pieces.append(text)
         return [ev.BlockDelta(self.message_id, block.number, text, field)]
+
+    def complete(self, block: OpenBlock, whole: str) -> list[ev.Body]:
+        """What the provider says all of a block's text is. What was left out is added; another text counts in the end.
+
+        An empty text says nothing.
+        """
+        if not whole:
+            return []
+        rest = block.rest(whole)
+        block.text = whole if rest is None else None
+        return self.grow(block, rest or "")
 
     def seal(self, key: object) -> list[ev.Body]:
         """A block is whole; nothing where none is open."""
@@ -132,15 +178,17 @@ class ResponseDraft(Generic[B]):
 
     def sealed(self, block: OpenBlock) -> ev.BlockSealed:
         """The end of a block. What was given as a whole wins over the pieces of a call's input."""
-        given, parse = "", None
+        given, parse, text = "", None, block.text
         if block.kind in CALLS:
-            given, parse = _input_of(block)
-        return ev.BlockSealed(self.message_id, block.number, block.signature, raw(block.opaque()), raw(given), parse)
+            given, parse, text = _input_of(block)
+        kept = raw(block.opaque())
+        named = block.name, block.tool_call_id
+        return ev.BlockSealed(self.message_id, block.number, block.signature, kept, raw(given), parse, text, *named)
 
-    def sealed_as(self, number: int, whole: Block) -> ev.BlockSealed:
-        """The end of a block as its provider tells it of the whole."""
+    def sealed_as(self, number: int, whole: Block, text: str | None = None) -> ev.BlockSealed:
+        """The end of a block as its provider tells it of the whole; `text` where it is not what was streamed."""
         parse: Any = whole.parse
-        return ev.BlockSealed(self.message_id, number, whole.signature, raw(whole.opaque), raw(whole.input), parse)
+        return ev.BlockSealed(self.message_id, number, whole.signature, raw(whole.opaque), raw(whole.input), parse, text)
 
     def put(self, block: Block) -> list[ev.Body]:
         """A block that comes whole."""
@@ -170,9 +218,28 @@ class ResponseDraft(Generic[B]):
         return self._annotate(news)
 
     def use(self, usage: ev.RunUsage) -> list[ev.Body]:
-        """Tokens of this response so far, in the provider's own totals; whose they are is filled in."""
+        """Tokens of this response so far, in the provider's own totals; whose they are is filled in.
+
+        They are counts of what was spent, so they never fall, and what is left out or null stays as it was. Nothing
+        where nothing is new.
+        """
+        before = self.used
+        if before is not None:
+            counts = {name: _most(getattr(before, name), getattr(usage, name)) for name in _COUNTS}
+            usage = replace(usage, **counts)
+        if usage == before:
+            return []
         self.used = usage
         return [replace(usage, run_id=self.run_id, request_id=self.request_id)]
+
+    def add_up(self, said: Mapping[str, JsonText]) -> dict[str, JsonText]:
+        """The totals that a provider tells piece by piece: null says nothing, and no count falls."""
+        for name, text in said.items():
+            known = decode(self.totals[name]) if name in self.totals else None
+            value = decode(text)
+            if value is not None and not (_is_count(known) and _is_count(value) and value < known):
+                self.totals[name] = text
+        return self.totals
 
     def refuse(self, block: Block) -> list[ev.Body]:
         """A refusal, which has no block in most streams; without one an empty message would vanish."""
@@ -194,9 +261,28 @@ class ResponseDraft(Generic[B]):
         return [ev.MessageAnnotated(self.message_id, raw(join_fields(said)))] if said else []
 
 
-def _input_of(block: OpenBlock) -> tuple[JsonText, Literal["ok", "bad"]]:
+def _input_of(block: OpenBlock) -> tuple[JsonText, Literal["ok", "bad"], str | None]:
+    """The input of a call, whether it is JSON, and its text where that is not what was streamed."""
+    text = "".join(block.pieces) if block.text is None else block.text
     if block.whole:
-        return block.whole, "ok"
-    text = "".join(block.pieces)
+        is_said = not text or block.takes_text or is_same(text, block.whole)
+        return block.whole, "ok", block.text if is_said else block.whole
     given = "" if text else block.given
-    return given, "ok" if is_json(text or given) else "bad"
+    return given, "ok" if is_json(text or given) else "bad", block.text
+
+
+def is_same(text: str, given: JsonText) -> bool:
+    """Whether a text says what this JSON does, or is the text that it says."""
+    value = decode(given)
+    try:
+        return bool(text == value or decode(text) == value)
+    except InvalidJson:
+        return False
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _most(before: int | None, after: int | None) -> int | None:
+    return before if after is None else after if before is None else max(before, after)

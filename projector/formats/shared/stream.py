@@ -35,8 +35,6 @@ class StreamReader(ABC, Generic[F]):
     """What is said of something that is no chunk at all."""
     CALLED: ClassVar[str]
     """What a chunk is called in an error, with a place for its type."""
-    HAS_DONE: ClassVar[bool] = False
-    """Whether a stream may end with `[DONE]`, which is no JSON."""
 
     def __init__(self, run_id: str, mint: Callable[[], str]) -> None:
         self._run_id = run_id
@@ -51,7 +49,7 @@ class StreamReader(ABC, Generic[F]):
         """
         try:
             text = _text_of(chunk)
-            if self.HAS_DONE and text.strip() == DONE:
+            if text.strip() == DONE:  # no JSON; gateways end streams of every format with it
                 return self._close()
             kind, fields = self._read(text)
         except UnicodeDecodeError as error:
@@ -78,7 +76,7 @@ class StreamReader(ABC, Generic[F]):
         """The events of a chunk; None for one that nobody knows. Raises `InvalidJson`, `FormatError`."""
 
     def _close(self) -> list[ev.Body]:
-        """The events of `[DONE]`."""
+        """The events of `[DONE]`: whatever is open is whole, though the provider's own end was left out."""
         return []
 
     def _refusal(self, error: InvalidJson) -> FormatError:  # noqa: ARG002 - some say why
