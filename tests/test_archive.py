@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 
-from ledger import open_ledger
+from ledger import LedgerError, open_ledger
 from ledger.transfer.archive import read_lines, write_lines
 from ledger.transfer.importing import import_history
 from ledger.transfer.recorded import Recorded
@@ -131,6 +131,36 @@ async def test_a_line_is_ascii_free_json_and_ids_are_kept() -> None:
         records = [json.loads(line) for line in await lines_of(ledger)]
         ids = [record["message"]["id"] for record in records if "message" in record]
         assert sorted(ids) == sorted(message.id for message in await ledger.transcript("c", branch="all"))
+
+
+@pytest.mark.anyio
+async def test_what_ends_while_it_is_read_is_left_out_with_all_that_hangs_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ledger.tables.runs.PAGE_ROWS", 1)
+    async with open_ledger("memory:") as ledger:
+        slow = await ledger.begin_run("c", run_id="slow", parent=None)
+        await slow.message("user", "not yet")
+        async with ledger.run("c", run_id="quick", parent=None) as quick:
+            await quick.message("user", "said")
+        lines = write_lines(ledger.engine, "c")
+        read = [await anext(lines), await anext(lines)]  # the place of the slow one is behind the reader
+        await slow.finish()
+        async with ledger.run("c", parent="slow.1", run_id="late") as late:
+            await late.message("user", "too late")
+        read += [line async for line in lines]
+        messages = [said for line in read if (said := json.loads(line).get("message"))]
+        assert {each["run_id"] for each in messages}.isdisjoint({"slow", "late"})
+        assert {each["parent_id"] for each in messages} - {None} <= {each["id"] for each in messages}
+
+
+@pytest.mark.anyio
+async def test_a_conversation_that_is_erased_while_it_is_read_is_no_torn_one() -> None:
+    async with open_ledger("memory:") as ledger:
+        await talk(ledger)
+        lines = write_lines(ledger.engine, "c")
+        await anext(lines)
+        await ledger.erase("c")
+        with pytest.raises(LedgerError, match="was erased or put back while it was read: read it again"):
+            [line async for line in lines]
 
 
 @pytest.mark.anyio

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import msgspec
 from msgspec.structs import replace
 
-from ledger.errors import UnknownConversation
+from ledger.errors import LedgerError, UnknownConversation
 from ledger.tables.media import get_media
 from ledger.transcript import read_tree
 from projector import events as ev
@@ -60,13 +60,15 @@ class Kept(NamedTuple):
 
 
 async def write_lines(ledger: Engine, conversation: str, losses: list[Loss] | None = None) -> AsyncIterator[str]:
-    """The lines of a conversation. The same conversation gives the same lines.
+    """The lines of a conversation as it was at one moment. The same conversation gives the same lines.
 
     What they have no place for is told in `losses`: runs that are open, and fields of events that this version does not
-    know. Raises `UnknownConversation`.
+    know. Raises `UnknownConversation`, and `LedgerError` where it was erased in the meantime.
     """
     tables = ledger.tables
+    before = await tables.position(conversation)
     leaf = (await read_tree(ledger, conversation)).leaf
+    seen = (await tables.position(conversation)).projected_seq
     info = await tables.conversation(conversation)
     if info is None:
         raise UnknownConversation(conversation)
@@ -78,7 +80,7 @@ async def write_lines(ledger: Engine, conversation: str, losses: list[Loss] | No
         data = base64.b64encode(media.data).decode()
         yield dump({"media": media_id, "media_type": media.media_type, "data_base64": data})
     async for run in tables.runs(conversation):
-        if run.outcome is None:
+        if run.outcome is None or (run.end_seq or 0) > seen:  # what hangs on it is left out, too
             if losses is not None:
                 losses.append(Loss(f"run {run.run_id}, which is open: end it with `tailfold recover` first"))
             continue
@@ -88,8 +90,12 @@ async def write_lines(ledger: Engine, conversation: str, losses: list[Loss] | No
             if message.unknown and losses is not None:
                 losses.append(Loss("fields that this version does not know", message.id))
             yield f'{{"message":{encode(replace(message, seq=0, unknown=())).decode()}}}'
-    for _, choice in await tables.choices(conversation):
-        yield f'{{"choice":{dump(choice.TYPE)},"body":{encode(choice).decode()}}}'
+    for seq, choice in await tables.choices(conversation):
+        if seq <= seen:
+            yield f'{{"choice":{dump(choice.TYPE)},"body":{encode(choice).decode()}}}'
+    now = await tables.position(conversation)
+    if (now.rewound, now.erased) != (before.rewound, before.erased):
+        raise LedgerError(f"conversation {conversation!r} was erased or put back while it was read: read it again")
     if leaf is not None:
         yield dump({"leaf": leaf})
 
