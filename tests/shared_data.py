@@ -46,13 +46,13 @@ def read_lines(path: Path) -> list[Any]:
 
 
 def fold(bodies: Iterable[Body]) -> State:
-    """The state after these events, which must all be applied."""
+    """The state after these events, which must all be applied; a text may be another at its end."""
     events = [to_event(body) for body in bodies]
     validate(events)
     state = transcript.initial
     for seq, event in enumerate(events, 1):
         state = transcript.fold(state, Event("s", seq, event.type, event.data, at=0))
-    assert list(state.anomalies) == []
+    assert [anomaly for anomaly in state.anomalies if not anomaly.is_applied] == []
     return transcript.decode(transcript.encode(state))
 
 

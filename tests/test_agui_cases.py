@@ -151,11 +151,24 @@ def test_a_snapshot_of_the_past_brings_nothing_and_one_that_is_all_there_is_brin
     assert shape(feed(RUN, *text("m", "x"), resumed, DONE)[0]) == [["assistant", "text:x"]]
 
 
-def test_a_snapshot_with_another_text_is_kept_and_changes_nothing() -> None:
-    for told in (snapshot(USER, says("m", "other")), snapshot(USER, says("n", "other"))):
-        messages, bodies, _ = feed(RUN, *text("m", "x"), told, DONE)
-        assert shape(messages) == [["assistant", "text:x"]]
-        assert raw_events(bodies) == [RUN, told]
+def test_a_snapshot_with_another_text_under_another_id_is_kept_and_changes_nothing() -> None:
+    told = snapshot(USER, says("n", "other"))
+    messages, bodies, _ = feed(RUN, *text("m", "x"), told, DONE)
+    assert shape(messages) == [["assistant", "text:x"]]
+    assert raw_events(bodies) == [RUN, told]
+
+
+def test_the_text_of_a_message_is_the_one_that_a_snapshot_has() -> None:
+    told = snapshot(USER, says("m", "not x"), says("o", "y"))
+    for more in ([], [*text("o", "y")]):
+        messages, bodies, _ = feed(RUN, *text("m", "x"), *more, told, DONE)
+        assert shape(messages) == [["assistant", "text:not x"], ["assistant", "text:y"]]
+        assert raw_events(bodies) == [RUN]
+    early = [event("TEXT_MESSAGE_START", messageId="m"), event("TEXT_MESSAGE_CONTENT", messageId="m", delta="x")]
+    late = [event("TEXT_MESSAGE_CONTENT", messageId="m", delta="y"), event("TEXT_MESSAGE_END", messageId="m")]
+    messages, bodies, _ = feed(RUN, *early, snapshot(USER, says("m", "not")), *late, DONE)
+    assert shape(messages) == [["assistant", "text:xy"]]  # it had not come to its end
+    assert len(raw_events(bodies)) == 2
 
 
 # how a run ends

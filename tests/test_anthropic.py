@@ -126,7 +126,7 @@ def test_a_start_in_the_middle_of_a_response_leaves_the_first_as_partial() -> No
     [
         '{"type":"weather",  "to": "rain", "n": 1e400, "s": "\\ud83d"}',
         grow('{"type": "hologram_delta", "x": "\\u00e9"}'),
-        text("for nobody", index=7),
+        grow('{"type":"input_json_delta","partial_json":"for nobody"}', index=7),
         close(index=7),
     ],
     ids=["event", "delta", "delta of an unknown block", "stop of an unknown block"],
@@ -252,7 +252,29 @@ def test_what_is_no_stream_event_is_refused_and_the_stream_goes_on(chunk: str | 
     assert stream.end().outcome == "completed"
 
 
-def test_a_stream_that_begins_in_the_middle_is_refused() -> None:
-    for chunk in (TEXT, text("x"), STOP, '{"type":"response.created"}'):
+def test_another_stream_is_refused() -> None:
+    for chunk in ('{"type":"response.created"}', '{"type":"text-delta","id":"0","delta":"x"}'):
         with pytest.raises(FormatError, match="message_start"):
             make().feed(chunk)
+
+
+def test_a_stream_without_its_beginning_or_its_end_is_read() -> None:
+    whole = (TEXT, text("x"), close(), '{"type":"message_delta","delta":{"stop_reason":"end_turn"}}', STOP)
+    for chunks in (whole, whole[1:], ('{"type":"message_start"}', *whole), ('{"type":"message_start","message":{}}', *whole)):
+        stream, bodies = feed(*chunks)
+        [message] = fold(bodies).all_messages()
+        assert (message.role, message.text, message.status) == ("assistant", "x", "complete")
+        assert (stream.end().outcome, stream.end().finish_reason) == ("completed", "end_turn")
+    stream, bodies = feed(START, TEXT, text("x"), "[DONE]")
+    [message] = fold(bodies).all_messages()
+    assert (message.text, message.status, message.blocks[0].sealed, stream.end().outcome) == ("x", "complete", True, "completed")
+
+
+def test_null_says_nothing_of_usage_and_no_count_falls() -> None:
+    start = START.replace('"usage"', '"_"').replace(
+        '"role"', '"usage":{"input_tokens":20,"cache_read_input_tokens":7,"output_tokens":1},"role"'
+    )
+    less = '{"type":"message_delta","delta":{},"usage":{"input_tokens":null,"cache_read_input_tokens":0,"output_tokens":9}}'
+    last = '{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":0,"output_tokens":4}}'
+    used = [body for body in feed(start, TEXT, text("x"), close(), less, last, STOP)[1] if isinstance(body, RunUsage)]
+    assert (used[-1].input, used[-1].cached, used[-1].output) == (27, 7, 9)

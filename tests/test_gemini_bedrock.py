@@ -203,8 +203,8 @@ def test_what_is_no_gemini_response_is_refused(chunk: str | bytes) -> None:
     "chunk",
     [
         "", "{", "[]", "null", '{"a":1}', b'{"\xff"}', '{"messageStart":7}', '{"contentBlockDelta":{}}', '{"output":{}}',
-        '{"contentBlockDelta":{"contentBlockIndex":0,"delta":{}}}', '{"contentBlockStart":{"contentBlockIndex":0,"start":{}}}',
-        '{"contentBlockDelta":{"contentBlockIndex":"x","delta":{"text":""}}}', '{"messageStop":{}}',
+        '{"contentBlockDelta":{"contentBlockIndex":0,"delta":{}}}',
+        '{"contentBlockDelta":{"contentBlockIndex":"x","delta":{"text":""}}}',
         '{"contentBlockDelta":{"contentBlockIndex":0,"delta":{"text":7}}}',
         b'data: {"messageStart":{}}\n\n', frame(b'{"a":1}', event_type="x"),
     ],

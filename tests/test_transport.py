@@ -31,7 +31,7 @@ SSE = (
     b'data:{"b":2}\r\r'
     b"data: [DONE]\n\n"
 )
-SSE_PAYLOADS = [('{"a":\n "é😀"}', "message_start", "7"), ('{"b":2}', None, "7")]
+SSE_PAYLOADS = [('{"a":\n "é😀"}', "message_start", "7"), ('{"b":2}', None, "7"), ("[DONE]", None, "7")]
 
 
 def frame(payload: bytes, **headers: str) -> bytes:
@@ -87,7 +87,7 @@ def test_a_recording_is_read_alike_wherever_it_is_cut(data: bytes, wanted: list[
 def test_names_ids_and_places_of_events_are_kept() -> None:
     payloads = list(read_all([SSE]))
     assert [(payload.data, payload.event, payload.id) for payload in payloads] == SSE_PAYLOADS
-    assert [payload.place for payload in payloads] == ["line 8", "line 15"]
+    assert [payload.place for payload in payloads] == ["line 8", "line 15", "line 17"]
     assert [payload.event for payload in read_all([FRAMES])] == ["messageStart", "throttlingException", "InternalError"]
     assert [payload.place for payload in read_all([LINES])] == ["line 1", "line 3", "line 4"]
 
@@ -223,7 +223,7 @@ def read_sse(text: str) -> list[str]:
     found = []
     for block in text.replace("\r\n", "\n").split("\n\n"):
         data = "\n".join(line[5:].removeprefix(" ") for line in block.split("\n") if line.startswith("data:"))
-        if data.strip() and data.strip() != "[DONE]":
+        if data.strip():
             found.append(data)
     return found
 

@@ -75,9 +75,12 @@ class Known:
         news = [messages[at] for at in fresh if messages[at].text("role") in taken]
         texts: dict[tuple[str, int], str] = {}
         for at, match in found.items():
-            text, places = messages[at].maybe_text("content"), self._places.get(match.ref or "", set())
-            if text and not match.is_same and messages[at].text("role") == "assistant" and len(places) == 1 and match.ref:
-                texts |= dict.fromkeys(places - growing, text)
+            places = self._places.get(match.ref or "", set()) - growing
+            if match.ref is None or match.is_same or messages[at].text("role") != "assistant" or len(places) != 1:
+                continue
+            text = messages[at].maybe_text("content")
+            if text:
+                texts |= dict.fromkeys(places, text)
                 self._texts["assistant"][match.ref] = _digest(text)
         corrected = [match for match in found.values() if not match.is_same]
         differs = has_rivals or len(news) < len(fresh) or len(texts) < len(corrected)

@@ -91,7 +91,8 @@ class AnthropicStream(StreamReader[dict[str, JsonText]]):
             self._end = StreamEnd("failed", error=fields.get("error"))
             return []
         if kind == "message_start":
-            return self._start(maybe_object(fields, "message"))
+            begins = self._draft is None  # some servers say nothing in it; in the middle it would end a response
+            return self._start(maybe_object(fields, "message") if begins else need_object(fields, "message"))
         step = _INSIDE.get(kind)
         if step is None or (self._draft is None and self._steps > 0):
             return None

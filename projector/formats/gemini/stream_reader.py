@@ -156,11 +156,14 @@ class _Draft(ResponseDraft[OpenBlock]):
         return [body for chunk in news for body in self.cite(self.last_text, f'{{"kind":"grounding","source":{chunk}}}')]
 
     def measure(self, usage: JsonText) -> list[ev.Body]:
-        """Each chunk tells totals; thoughts and prompts of tools stand beside them, what is cached lies inside."""
+        """Each chunk tells totals; thoughts and prompts of tools stand beside them, what is cached lies inside.
+
+        The count of the prompt is an estimate at first, which the last chunk corrects.
+        """
         said = {name: text for name, text in split(usage).items() if text != "null"} if usage != "null" else {}
         if not said:
             return []
-        self.add_up(said)
+        self.add_up(said, corrects=("promptTokenCount",))
         body = ev.RunUsage(
             run_id="",
             request_id="",
@@ -170,7 +173,7 @@ class _Draft(ResponseDraft[OpenBlock]):
             reasoning=self._count("thoughtsTokenCount"),
             raw=raw(join_fields(self.totals)),
         )
-        return self.use(body)
+        return self.use(body, corrects=("input",))
 
     def refuse(self, block: Block) -> list[ev.Body]:
         """What goes on is whole before it."""

@@ -16,7 +16,7 @@ from projector import events as ev
 from projector.json_text import InvalidJson, JsonText, decode, is_json, join_fields, raw
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from projector.message import Block
 
@@ -217,25 +217,26 @@ class ResponseDraft(Generic[B]):
         self.noted |= news
         return self._annotate(news)
 
-    def use(self, usage: ev.RunUsage) -> list[ev.Body]:
+    def use(self, usage: ev.RunUsage, *, corrects: Collection[str] = ()) -> list[ev.Body]:
         """Tokens of this response so far, in the provider's own totals; whose they are is filled in.
 
-        They are counts of what was spent, so they never fall, and what is left out or null stays as it was. Nothing
-        where nothing is new.
+        They are counts of what was spent, so they never fall, and what is left out or null stays as it was; but for
+        those that the provider estimates first and `corrects` later. Nothing where nothing is new.
         """
         before = self.used
         if before is not None:
             counts = {name: _most(getattr(before, name), getattr(usage, name)) for name in _COUNTS}
-            usage = replace(usage, **counts)
+            told = {name: value for name in corrects if (value := getattr(usage, name)) is not None}
+            usage = replace(usage, **(counts | told))
         if usage == before:
             return []
         self.used = usage
         return [replace(usage, run_id=self.run_id, request_id=self.request_id)]
 
-    def add_up(self, said: Mapping[str, JsonText]) -> dict[str, JsonText]:
-        """The totals that a provider tells piece by piece: null says nothing, and no count falls."""
+    def add_up(self, said: Mapping[str, JsonText], *, corrects: Collection[str] = ()) -> dict[str, JsonText]:
+        """The totals that a provider tells piece by piece: null says nothing, and no count falls that it does not correct."""
         for name, text in said.items():
-            known = decode(self.totals[name]) if name in self.totals else None
+            known = decode(self.totals[name]) if name in self.totals and name not in corrects else None
             value = decode(text)
             if value is not None and not (_is_count(known) and _is_count(value) and value < known):
                 self.totals[name] = text
