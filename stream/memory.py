@@ -12,7 +12,7 @@ from stream.errors import SeqConflict, StoreClosed, Truncated
 from stream.home import Home
 from stream.limits import check_id, check_position, check_prefix, cut_page
 from stream.records import AppendResult, Bounds, Event, Producer, Snapshot, SnapshotInfo, StreamInfo
-from stream.snapshots import check_dispensable, check_snapshot, open_envelope, require_snapshot, seal
+from stream.snapshots import check_dispensable, check_snapshot, is_newer, open_envelope, require_snapshot, seal
 from stream.wakeups import Wakeups, await_signal
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class MemorySnapshots:
         stream = self._store.stream(snapshot.stream_id)
         check_snapshot(snapshot, Bounds(stream.floor, stream.head, stream.origin))
         newest = self._newest(stream, snapshot.projector)
-        if newest is not None and snapshot.last_seq <= newest.last_seq:
+        if not is_newer(snapshot, newest):
             return False
         stream.envelopes[snapshot.projector, snapshot.last_seq] = seal(snapshot)
         return True

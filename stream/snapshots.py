@@ -25,6 +25,8 @@ class SnapshotStore(Protocol):
     async def save(self, snapshot: Snapshot) -> bool:
         """Stores the snapshot if it is newer than the newest readable one, and says whether it did.
 
+        Of the same seq a higher version is newer: it takes the place of the lower one.
+
         Raises `ValueError` unless `origin < last_seq <= head`, so that nothing of another life of the stream is kept.
         """
         ...
@@ -93,6 +95,13 @@ def require_snapshot(snapshot: Snapshot) -> Snapshot:
     check_position("created_at", snapshot.created_at)
     check_kind("state", snapshot.state, bytes, "bytes")
     return snapshot
+
+
+def is_newer(snapshot: Snapshot, newest: Snapshot | None) -> bool:
+    """Whether a snapshot is to be kept beside, or in the place of, the newest that can be read."""
+    if newest is None:
+        return True
+    return (snapshot.last_seq, snapshot.version) > (newest.last_seq, newest.version)
 
 
 def check_dispensable(stream_id: str, projector: str, last_seq: int, bounds: Bounds, stored: Iterable[SnapshotInfo]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from stream.errors import SnapshotUnreadable
 from stream.limits import check_id, check_position
 from stream.records import Snapshot, SnapshotInfo
-from stream.snapshots import check_dispensable, check_snapshot, open_envelope, require_snapshot, seal
+from stream.snapshots import check_dispensable, check_snapshot, is_newer, open_envelope, require_snapshot, seal
 from stream.sqlite.bounds import read_bounds
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ class SqliteSnapshots:
         async def job(sql: Sql) -> bool:
             check_snapshot(snapshot, await read_bounds(sql, snapshot.stream_id))
             newest = await load_snapshot(sql, snapshot.stream_id, snapshot.projector)
-            if newest is not None and snapshot.last_seq <= newest.last_seq:
+            if not is_newer(snapshot, newest):
                 return False
             place = (snapshot.stream_id, snapshot.projector, snapshot.last_seq)
-            await sql(_DROP, place)  # an unreadable one of the same seq
+            await sql(_DROP, place)  # one of the same seq, unreadable or of a lower version
             await sql(_PUT, (*place, seal(snapshot)))
             return True
 

@@ -167,6 +167,20 @@ class _LastSavedCounts(MemorySnapshots):
         return True
 
 
+class _KeepsTheFirst(MemoryStore):
+    """Of the same seq the snapshot that was there first is kept, of whatever version."""
+
+    def __init__(self, *, clock_ms: Callable[[], int]) -> None:
+        super().__init__(clock_ms=clock_ms)
+        self._snapshots = _FirstSavedCounts(self)
+
+
+class _FirstSavedCounts(MemorySnapshots):
+    async def save(self, snapshot: Snapshot) -> bool:
+        newest = await self.load(snapshot.stream_id, snapshot.projector)
+        return (newest is None or snapshot.last_seq > newest.last_seq) and await super().save(snapshot)
+
+
 class _ForgetsItsBase(MemoryStore):
     """The last snapshot that a truncated stream can be loaded from is deleted like any other."""
 
@@ -328,6 +342,7 @@ CANARIES: Final = (
     Canary("order by clocks", 5, "clocks_that_are_wrong_change_no_order_and_bar_nobody", _BelievesClocks),
     Canary("reordered events", 5, "order_is_by_number_when_the_clock_runs_backwards", _with(_Reorders)),
     Canary("snapshot that goes backwards", 5, "a_snapshot_never_goes_backwards", _with(_SnapshotsGoBackwards)),
+    Canary("version that is lost", 5, "of_the_same_seq_the_higher_version_is_kept", _with(_KeepsTheFirst)),
     Canary("floor that falls", 6, "truncation_never_lowers_the_floor", _with(_LowersTheFloor)),
     Canary("base record deleted", 7, "the_last_base_of_a_truncated_stream_is_not_deleted", _with(_ForgetsItsBase)),
     Canary("silent resume", 8, "pages_of_any_size_give_each_event_once_above_the_floor", _with(_ResumesSilently)),

@@ -7,6 +7,7 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from stream import (
     AppendResult,
@@ -175,6 +176,16 @@ async def a_snapshot_never_goes_backwards(store: EventStore) -> None:
     assert not await store.snapshots.save(snapshot(3))
     assert not await store.snapshots.save(snapshot(7, "second"))
     assert await store.snapshots.load("s", "p") == snapshot(7)
+    assert await store.snapshots.list("s") == [SnapshotInfo("p", 7, readable=True)]
+
+
+@case(5, begin=ten)
+async def of_the_same_seq_the_higher_version_is_kept(store: EventStore) -> None:
+    await store.snapshots.save(snapshot(7))
+    higher = replace(snapshot(7, "brought up"), version=2)
+    assert await store.snapshots.save(higher)
+    assert not await store.snapshots.save(snapshot(7))
+    assert await store.snapshots.load("s", "p") == higher
     assert await store.snapshots.list("s") == [SnapshotInfo("p", 7, readable=True)]
 
 
