@@ -267,7 +267,12 @@ def test_a_stream_without_its_beginning_or_its_end_is_read() -> None:
         assert (stream.end().outcome, stream.end().finish_reason) == ("completed", "end_turn")
     stream, bodies = feed(START, TEXT, text("x"), "[DONE]")
     [message] = fold(bodies).all_messages()
-    assert (message.text, message.status, message.blocks[0].sealed, stream.end().outcome) == ("x", "complete", True, "completed")
+    assert (message.text, message.status, message.blocks[0].sealed, stream.end().outcome) == (
+        "x",
+        "complete",
+        True,
+        "completed",
+    )
 
 
 def test_null_says_nothing_of_usage_and_no_count_falls() -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from ledger import Ledger, open_ledger
 from ledger.upkeep.verify import verify
-from projector import Message
 from projector.formats.validators import validate_chat, validate_responses
+
+if TYPE_CHECKING:
+    from projector import Message
 
 RESPONSE: Final = {"id": "resp_1", "object": "response", "status": "in_progress", "output": []}
 CREATED: Final = {"type": "response.created", "response": RESPONSE}
@@ -56,7 +58,9 @@ async def play(ledger: Ledger, name: str, *chunks: dict[str, Any] | str) -> list
 async def told(name: str, *chunks: dict[str, Any] | str) -> list[tuple[str, str | None, str]]:
     """The blocks of what was streamed."""
     async with open_ledger("memory:") as ledger:
-        return [(block.kind, block.name, block.text) for message in await play(ledger, name, *chunks) for block in message.blocks]
+        return [
+            (block.kind, block.name, block.text) for message in await play(ledger, name, *chunks) for block in message.blocks
+        ]
 
 
 PIECES: Final = (grows("Pay ", "msg_1", 0), grows("100", "msg_1", 0))
@@ -128,10 +132,12 @@ LISTS: Final = {
     "with one that was not streamed": (begins(F, 0), completed(G, F)),
     "without what was streamed": (done(F, 0), completed(G)),
     "without the reasoning": (REASONED, begins(F, 1), argues('{"q"', F["id"], 1), begins(G, 2), completed(F, G)),
-    "empty, no places": (begins(F, None), begins(G, None), argues('{"q":1}', F["id"]), argues('{"q":2}', G["id"]), completed()),
-    "one place for all": (begins(F, 0), argues('{"q":1}', F["id"], 0), begins(G, 0), argues('{"q":2}', G["id"], 0), completed()),
-    "one id for all": (begins(F | {"id": "i"}, 0), begins(G | {"id": "i"}, 1), argues('{"q":2}', "i", 1), argues('{"q":1}', "i", 0),
-                       completed(F | {"id": "i"}, G | {"id": "i"})),
+    "empty, no places": (begins(F, None), begins(G, None), argues('{"q":1}', F["id"]), argues('{"q":2}', G["id"]),
+                         completed()),
+    "one place for all": (begins(F, 0), argues('{"q":1}', F["id"], 0), begins(G, 0), argues('{"q":2}', G["id"], 0),
+                          completed()),
+    "one id for all": (begins(F | {"id": "i"}, 0), begins(G | {"id": "i"}, 1), argues('{"q":2}', "i", 1),
+                       argues('{"q":1}', "i", 0), completed(F | {"id": "i"}, G | {"id": "i"})),
     "another id with each event": (begins(F, 0), argues('{"q"', "a", 0), argues(":1}", "b", 0), done(F | {"id": "c"}, 0),
                                    begins(G, 1), argues('{"q":2}', "d", 1), completed(F | {"id": "e"}, G | {"id": "f"})),
     "a beginning and an end told twice": (begins(F, 0), begins(F, 0), done(F, 0), done(F, 0), done(G, 1), completed(F, G)),
@@ -152,9 +158,22 @@ async def test_messages_without_places_or_with_ids_that_change_are_told_apart() 
     for events in (
         (grows("one", "m1"), done(one, None), grows("two", "m2"), done(two, None), completed(one, two)),
         (grows("one", "m1"), grows("two", "m2"), completed(two, one)),
-        (grows("on", "x", 0), grows("e", "y", 0), done(one, 0), grows("two", "z", 1), completed(said("one", "p"), said("two", "q"))),
+        (
+            grows("on", "x", 0),
+            grows("e", "y", 0),
+            done(one, 0),
+            grows("two", "z", 1),
+            completed(said("one", "p"), said("two", "q")),
+        ),
         (done(one, 0), completed(one, two)),
-        (added(said("", "m1", content=[]), None), grows("on", "a"), grows("e", "b"), done(one, None), done(two, None), completed()),
+        (
+            added(said("", "m1", content=[]), None),
+            grows("on", "a"),
+            grows("e", "b"),
+            done(one, None),
+            done(two, None),
+            completed(),
+        ),
     ):
         assert await told("responses", CREATED, *events) == expected
 
@@ -190,11 +209,16 @@ def fragment(index: int | None = 0, ref: str | None = None, name: str | None = N
 
 END: Final = {"id": "x", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
 TWO: Final = [("a", "f", '{"x":1}'), ("b", "g", '{"x":2}')]
-FRAGMENTS: Final = {
+FRAGMENTS: Final[dict[str, list[tuple[Any, ...]]]] = {
     "one index for both": [(0, "a", "f"), (0, None, None, '{"x":1}'), (0, "b", "g"), (0, None, None, '{"x":2}')],
     "no index": [(None, "a", "f", '{"x"'), (None, None, None, ":1}"), (None, "b", "g"), (None, None, None, '{"x":2}')],
     "by turns, by id": [(0, "a", "f"), (0, "b", "g"), (0, "a", None, '{"x":1}'), (0, "b", None, '{"x":2}')],
-    "the id and the name with every piece": [(0, "a", "f", '{"x"'), (0, "a", "f", ":1}"), (1, "b", "g", '{"x"'), (1, "b", "g", ":2}")],
+    "the id and the name with every piece": [
+        (0, "a", "f", '{"x"'),
+        (0, "a", "f", ":1}"),
+        (1, "b", "g", '{"x"'),
+        (1, "b", "g", ":2}"),
+    ],
     "ids late": [(0, None, "f", '{"x"'), (0, "a", None, ":1}"), (1, None, "g", ""), (1, "b", None, '{"x":2}')],
     "ids empty, then there": [(0, "", "f", ""), (0, "a", "", '{"x":1}'), (1, "", "g"), (1, "b", "", '{"x":2}')],
     "an index behind its start": [(0, "a", "f"), (1, "b", "g"), (1, None, None, '{"x":2}'), (0, None, None, '{"x":1}')],
@@ -213,7 +237,7 @@ async def test_fragments_of_calls_join_by_what_names_them(pieces: list[tuple[Any
 @pytest.mark.anyio
 async def test_a_name_in_pieces_is_one_name_and_another_name_another_call() -> None:
     async with open_ledger("memory:") as ledger:
-        pieces = [(0, "a", "get_", ""), (0, None, "weather"), (0, None, None, "{}")]
+        pieces: list[tuple[Any, ...]] = [(0, "a", "get_", ""), (0, None, "weather"), (0, None, None, "{}")]
         [message] = await play(ledger, "chat", *(fragment(*piece) for piece in pieces), END)
         assert [(block.name, block.text) for block in message.blocks] == [("get_weather", "{}")]
     async with open_ledger("memory:") as ledger:
@@ -239,10 +263,12 @@ BROKEN: Final[dict[str, tuple[str, list[dict[str, Any] | str]]]] = {
         "bedrock", [{"contentBlockStart": {"contentBlockIndex": 0, "start": {}}}, bedrock("Hello"), STOPPED]),
     "bedrock, no end": ("bedrock", [{"messageStart": {"role": "assistant"}}, bedrock("Hello"), "[DONE]"]),
     "gemini, an empty start": ("gemini", [{}, {"candidates": []}, GEMINI, "[DONE]"]),
-    "chat, an empty start": ("chat", [{"id": "", "choices": []}, {"choices": [{"delta": {"role": "assistant"}}]}, CHAT, "[DONE]"]),
+    "chat, an empty start": (
+        "chat", [{"id": "", "choices": []}, {"choices": [{"delta": {"role": "assistant"}}]}, CHAT, "[DONE]"]),
     "chat, no reason": ("chat", [CHAT, "[DONE]"]),
     "responses, no start": ("responses", [grows("Hello", None), "[DONE]"]),
-    "responses, an empty start": ("responses", [{"type": "response.created"}, grows("Hello", None), {"type": "response.completed"}]),
+    "responses, an empty start": (
+        "responses", [{"type": "response.created"}, grows("Hello", None), {"type": "response.completed"}]),
     "ai-sdk, no start of the text": ("ai-sdk", [TEXT[1], {"type": "finish"}]),
     "ai-sdk, no end": ("ai-sdk", [{"type": "start"}, *TEXT, "[DONE]"]),
     "agui, no start": ("agui", [AGUI, {"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}]),
@@ -255,21 +281,26 @@ BROKEN: Final[dict[str, tuple[str, list[dict[str, Any] | str]]]] = {
 async def test_a_stream_without_its_first_or_its_last_event_is_read(name: str, chunks: list[dict[str, Any] | str]) -> None:
     async with open_ledger("memory:") as ledger:
         [message] = await play(ledger, name, *chunks)
-        assert (message.role, message.text, message.status, message.blocks[0].sealed) == ("assistant", "Hello", "complete", True)
+        assert (message.role, message.text, message.status, message.blocks[0].sealed) == (
+            "assistant",
+            "Hello",
+            "complete",
+            True,
+        )
         assert [run.outcome async for run in ledger.runs("c")] == ["completed"]
         assert await ledger.anomalies("c") == []
 
 
-def chat_usage(**counts: Any) -> dict[str, Any]:
-    return CHAT | {"usage": counts}
+def chat_usage(prompt: int | None, completion: int) -> dict[str, Any]:
+    return CHAT | {"usage": {"prompt_tokens": prompt, "completion_tokens": completion}}
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     ("name", "chunks"),
     [
-        ("chat", [chat_usage(prompt_tokens=9, completion_tokens=2), chat_usage(prompt_tokens=None, completion_tokens=5), "[DONE]"]),
-        ("chat", [chat_usage(prompt_tokens=9, completion_tokens=5), chat_usage(prompt_tokens=0, completion_tokens=0), "[DONE]"]),
+        ("chat", [chat_usage(9, 2), chat_usage(None, 5), "[DONE]"]),
+        ("chat", [chat_usage(9, 5), chat_usage(0, 0), "[DONE]"]),
         ("gemini", [GEMINI | {"usageMetadata": {"promptTokenCount": 9, "candidatesTokenCount": 5}},
                     GEMINI | {"usageMetadata": {"promptTokenCount": None, "candidatesTokenCount": 1}}, "[DONE]"]),
         ("bedrock", [bedrock("x"), STOPPED, {"metadata": {"usage": {"inputTokens": 9, "outputTokens": 5}}},

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from ledger.engine import Engine
     from ledger.records import RunInfo
+    from ledger.tables.conversations import Position
 
 VERSION: Final = 1
 HEADER: Final = "tailfold_messages"
@@ -79,25 +80,28 @@ async def write_lines(ledger: Engine, conversation: str, losses: list[Loss] | No
         media = await get_media(tables, media_id)
         data = base64.b64encode(media.data).decode()
         yield dump({"media": media_id, "media_type": media.media_type, "data_base64": data})
+    lost = losses if losses is not None else []
     async for run in tables.runs(conversation):
         if run.outcome is None or (run.end_seq or 0) > seen:  # what hangs on it is left out, too
-            if losses is not None:
-                losses.append(Loss(f"run {run.run_id}, which is open: end it with `tailfold recover` first"))
+            lost.append(Loss(f"run {run.run_id}, which is open: end it with `tailfold recover` first"))
             continue
         messages = [message for message, _ in await tables.messages_of(conversation, run.run_id)]
         yield _run_line(run, messages)
         for message in messages:
-            if message.unknown and losses is not None:
-                losses.append(Loss("fields that this version does not know", message.id))
+            if message.unknown:
+                lost.append(Loss("fields that this version does not know", message.id))
             yield f'{{"message":{encode(replace(message, seq=0, unknown=())).decode()}}}'
     for seq, choice in await tables.choices(conversation):
         if seq <= seen:
             yield f'{{"choice":{dump(choice.TYPE)},"body":{encode(choice).decode()}}}'
-    now = await tables.position(conversation)
-    if (now.rewound, now.erased) != (before.rewound, before.erased):
-        raise LedgerError(f"conversation {conversation!r} was erased or put back while it was read: read it again")
+    _require_same(conversation, before, await tables.position(conversation))
     if leaf is not None:
         yield dump({"leaf": leaf})
+
+
+def _require_same(conversation: str, before: Position, now: Position) -> None:
+    if (now.rewound, now.erased) != (before.rewound, before.erased):
+        raise LedgerError(f"conversation {conversation!r} was erased or put back while it was read: read it again")
 
 
 def read_lines(text: str) -> Iterator[Kept]:

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING
 from projector.json_text import decode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from projector import Message
     from projector.json_text import JsonText
+
+
+def is_same(one: Message, other: Message) -> bool:
+    """Whether two messages say the same."""
+    return (one.role, one.blocks) == (other.role, other.blocks)
 
 
 def is_part(some: Message, whole: Message) -> bool:
@@ -25,9 +32,32 @@ def is_part(some: Message, whole: Message) -> bool:
     return some.status == "partial" and is_same and (torn.kind == "tool_call" or other.text.startswith(torn.text))
 
 
+def is_newer(held: Sequence[Message], said: Sequence[Message], ahead: Message | None) -> bool:
+    """Whether a message of the file, which goes over several of ours, is told in a newer form than the one that is held.
+
+    Both are what comes from the first difference on, and have the id that the file has for it; `ahead` is what stands
+    before, which a result at the beginning belongs to.
+    """
+    own = _names(ahead) if said[0].role == "tool" and ahead is not None else _names(said[0])
+    return bool(own) and all(each.role == "tool" or _names(each) & own for each in held)
+
+
 def adds(held: JsonText | None, said: JsonText) -> bool:
     """Whether a note says more than one that is there, which may be another one that somebody made here."""
-    if held is None or held == said:
-        return held is None
-    some, more = decode(held), decode(said)
-    return isinstance(some, list) and isinstance(more, list) and more[: len(some)] == some
+    return held is None or (held != said and _has_grown(decode(held), decode(said)))
+
+
+def _has_grown(some: object, more: object) -> bool:
+    """Whether a list got longer at its end, or an object more members or some that grew."""
+    if isinstance(some, list) and isinstance(more, list):
+        return more[: len(some)] == some
+    if isinstance(some, dict) and isinstance(more, dict):
+        return all(name in more and (more[name] == value or _has_grown(value, more[name])) for name, value in some.items())
+    return False
+
+
+def _names(message: Message) -> set[str]:
+    """What a program that keeps messages over several of ours calls this one, as its format notes it."""
+    notes = [decode(text) for text in message.metadata.values() if text[:1] in "{["]
+    shells = [shell for note in notes for shell in (note if isinstance(note, list) else [note])]
+    return {shell["id"] for shell in shells if isinstance(shell, dict) and isinstance(shell.get("id"), str)}

@@ -15,7 +15,7 @@ from ledger.errors import ImportDiffers
 from ledger.kinds import check_conversation_id
 from ledger.tables.media import put_media
 from ledger.transfer.encoded import encode_bodies
-from ledger.transfer.growth import adds, is_part
+from ledger.transfer.growth import adds, is_newer, is_part, is_same
 from projector import events as ev
 from projector import transcript
 from projector.events import to_event
@@ -135,13 +135,17 @@ class _Intake:
         ids: list[str] = []
         for first, own in split_runs(drafts):
             parent = (ids[-1] if ids else None) if own[0].parent == BEFORE else own[0].parent
-            await self._take_run(first, own, ids[parent] if isinstance(parent, int) else parent, ids)
+            is_last = first + len(own) == len(drafts)
+            await self._take_run(first, own, ids[parent] if isinstance(parent, int) else parent, ids, is_last=is_last)
         standing = [message_id for message_id, draft in zip(ids, drafts, strict=True) if not is_left_out(draft)]
         return standing[-1] if standing else None
 
-    async def _take_run(self, first: int, drafts: Sequence[HistoryMessage], parent: str | None, ids: list[str]) -> None:
+    async def _take_run(
+        self, first: int, drafts: Sequence[HistoryMessage], parent: str | None, ids: list[str], *, is_last: bool
+    ) -> None:
         """A run, or what a file that has grown adds to it, which is a run of its own."""
         tried = 0
+        ahead: Message | None = None
         while True:
             key = f"{first} again {tried}" if tried else first
             made = run_of(run_id_of(self._conversation, key), parent, drafts)
@@ -158,6 +162,11 @@ class _Intake:
                 del said[last], there[last]
             elif all(map(is_left_out, drafts[taken:])):
                 taken = len(drafts)
+            same = self._same(made.message_ids[:taken], said, there)
+            held, told = ([each[at] for at in made.message_ids[same:taken] if at in each] for each in (there, said))
+            if is_last and held and told and is_newer(held, told, said.get(made.message_ids[same - 1]) if same else ahead):
+                said = {at: said[at] for at in made.message_ids[:same] if at in said}
+                taken = same
             if not taken:  # or somebody has ended the run without a message
                 tried += 1
                 continue
@@ -167,6 +176,7 @@ class _Intake:
             ids += made.message_ids[:taken]
             standing = [at for at in range(taken) if not is_left_out(drafts[at])]
             parent = made.message_ids[standing[-1]] if standing else parent
+            ahead = said.get(made.message_ids[taken - 1], ahead)
             first, drafts, tried = first + taken, drafts[taken:], 0
             if not drafts:
                 return
@@ -207,12 +217,19 @@ class _Intake:
                 state = transcript.fold(state, Event(self._conversation, seq, event.type, event.data, 0))
         return {message.id: message for message in state.all_messages()}
 
+    @staticmethod
+    def _same(ids: Sequence[str], said: dict[str, Message], there: dict[str, Message]) -> int:
+        """How many messages are there as the file says, or with more of it."""
+        for count, at in enumerate(ids):
+            if at in there and at in said and not (is_same(said[at], there[at]) or is_part(said[at], there[at])):
+                return count
+        return len(ids)
+
     def _require_same(self, said: dict[str, Message], there: dict[str, Message]) -> None:
         """Raises `ImportDiffers` unless the ledger holds of a run what the file says, or more of it."""
         for message_id, message in said.items():
             held = there.get(message_id)
-            is_same = held is None or (held.role, held.blocks) == (message.role, message.blocks)
-            if held is not None and not is_same and not is_part(message, held):
+            if held is not None and not is_same(message, held) and not is_part(message, held):
                 raise ImportDiffers(self._conversation, message_id)
 
     def _annotate(self, said: dict[str, Message], there: dict[str, Message]) -> None:

@@ -135,4 +135,3 @@ def _merge(before: Any, after: Any) -> Any:
     for name, value in after.items():
         merged[name] = _merge(merged[name], value) if name in merged else value
     return merged
-

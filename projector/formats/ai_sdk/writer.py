@@ -40,7 +40,7 @@ class _Step(NamedTuple):
 
 
 def _groups(path: Iterable[Message]) -> Iterator[list[_Step]]:
-    """The messages that are one UIMessage: what an assistant says in a run, and each other message alone."""
+    """The messages that are one UIMessage: what an assistant says in a run or under one id, and each other message alone."""
     steps: list[_Step] = []
     for message in path:
         if message.role == "tool" and steps:  # `show` has put it behind the message that calls
@@ -52,7 +52,8 @@ def _groups(path: Iterable[Message]) -> Iterator[list[_Step]]:
         message = step.message
         if message.role != "assistant":
             return (message.role, message.id)
-        return ("assistant", message.run_id, str(step.shell.get("id")))
+        own = step.shell.get("id")  # one that grew while it was taken in is of several runs
+        return ("assistant", "", own) if isinstance(own, str) else ("assistant", message.run_id)
 
     for _, group in groupby(steps, key=owner):
         yield list(group)

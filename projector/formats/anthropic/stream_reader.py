@@ -6,7 +6,7 @@ Source: the public documentation of *Streaming Messages*.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from projector import events as ev
 from projector.formats.format import FormatError, StreamEnd
@@ -47,7 +47,7 @@ _SAID_BY_US: Final = {  # fields of a block that our own fields express in full
     "tool_use": {"type", "id", "name", "input"},
     "server_tool_use": {"type", "id", "name", "input"},
 }
-_BEGINS_LATE: Final = {
+_BEGINS_LATE: Final[dict[str, tuple[str, None, str, dict[str, JsonText], str]]] = {
     "text_delta": ("text", None, "text", {}, ""),
     "thinking_delta": ("reasoning", None, "thinking", {}, ""),
 }  # of a call nobody knows then which tool it calls
@@ -96,16 +96,14 @@ class AnthropicStream(StreamReader[dict[str, JsonText]]):
         step = _INSIDE.get(kind)
         if step is None or (self._draft is None and self._steps > 0):
             return None
-        if self._draft is not None:
-            return step(self, self._draft, fields)
-        begun = self._start({})  # its beginning was missed
-        assert self._draft is not None
+        begun = [] if self._draft is not None else self._start({})  # its beginning was missed
         try:
-            said = step(self, self._draft, fields)
+            said = step(self, cast("Draft", self._draft), fields)
         except FormatError:
-            self._draft, self._steps = None, 0  # nobody is told that it began
+            if begun:
+                self._draft, self._steps = None, 0  # nobody is told that it began
             raise
-        return [*begun, *(said if said is not None else [ev.RawEvent(_PROVIDER, raw(text))])]
+        return [*begun, ev.RawEvent(_PROVIDER, raw(text))] if said is None else [*begun, *said]
 
     def _close(self) -> list[ev.Body]:
         return [] if self._draft is None else [*self._draft.seal_all(), *self.stop(self._draft, {})]
@@ -155,14 +153,14 @@ class AnthropicStream(StreamReader[dict[str, JsonText]]):
         """`content_block_delta`."""
         index, delta = need_whole(fields, "index"), need_object(fields, "delta")
         kind = need_text(delta, "type")
-        block = draft.open.get(index)
-        if block is None and index >= draft.blocks and kind in _BEGINS_LATE:  # its beginning was missed
-            begun = draft.begin(index, missed := _Block(*_BEGINS_LATE[kind]))
-            return begun + draft.grow(missed, need_text(delta, _DELTA_TEXT[kind]))
+        block, begun = draft.open.get(index), list[ev.Body]()
         if block is None:
-            return None
+            if index < draft.blocks or kind not in _BEGINS_LATE:
+                return None
+            block = _Block(*_BEGINS_LATE[kind])  # its beginning was missed
+            begun = draft.begin(index, block)
         if kind in _DELTA_TEXT:
-            return draft.grow(block, need_text(delta, _DELTA_TEXT[kind]))
+            return begun + draft.grow(block, need_text(delta, _DELTA_TEXT[kind]))
         if kind == "signature_delta":
             block.sign(need_text(delta, "signature"))
             return []

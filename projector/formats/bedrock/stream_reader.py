@@ -14,7 +14,16 @@ from projector.formats.format import FormatError, StreamEnd
 from projector.formats.shared.aws_frames import FrameReader
 from projector.formats.shared.payloads import opaque
 from projector.formats.shared.response import OpenBlock, ResponseDraft
-from projector.formats.shared.stream import StreamReader, maybe_object, maybe_text, maybe_whole, need, need_object, need_text, need_whole
+from projector.formats.shared.stream import (
+    StreamReader,
+    maybe_object,
+    maybe_text,
+    maybe_whole,
+    need,
+    need_object,
+    need_text,
+    need_whole,
+)
 from projector.json_text import InvalidJson, JsonText, decode, dump, raw, split, split_array
 from projector.message import Block
 

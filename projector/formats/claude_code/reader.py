@@ -16,6 +16,7 @@ from projector.formats.claude_code.stream_json import is_stream, read_stream
 from projector.formats.format import FormatError
 from projector.formats.shared.fields import Fields, items_of, lines_of
 from projector.formats.shared.history import History, HistoryMessage, Loss
+from projector.formats.shared.parents import behind_parents
 from projector.json_text import JsonText, decode, dump
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def _read_session(given: Iterator[Fields]) -> Iterator[History]:
             raise
         broken = error
     log.linear = _linear_sessions(records)
-    for record in records:
+    for record in behind_parents(records, "uuid", "parentUuid", "logicalParentUuid"):
         try:
             log.take(record)
         except FormatError as error:

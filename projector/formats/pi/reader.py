@@ -16,6 +16,7 @@ from projector.formats.shared.blocks import kept_block, media_block, part_kept, 
 from projector.formats.shared.fields import Fields, lines_of
 from projector.formats.shared.history import History, HistoryMessage, Loss, result_draft, text_block
 from projector.formats.shared.makers import ANTHROPIC
+from projector.formats.shared.parents import behind_parents
 from projector.formats.shared.payloads import opaque
 from projector.json_text import JsonText, dump, is_json
 from projector.message import Block
@@ -56,9 +57,15 @@ def read(text: str) -> Iterator[History]:
         raise header.wrong(f"{_EXPECTED}, not with {sorted(header.names())[:8]}")
     session = _Session(header)
     broken: FormatError | None = None
+    entries: list[Fields] = []
     try:
         for line, place in lines:
-            session.take(Fields(line, place))
+            entries.append(Fields(line, place))
+    except FormatError as error:
+        broken = error
+    try:
+        for entry in behind_parents(entries, "id", "parentId"):
+            session.take(entry)
     except FormatError as error:
         broken = error
     yield session.history()

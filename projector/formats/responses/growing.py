@@ -94,19 +94,12 @@ class Output(ResponseDraft[Part]):
 
     def take(self, kind: str, fields: Mapping[str, JsonText]) -> list[ev.Body] | None:
         """What an event inside the response becomes; None if nobody knows it."""
-        if kind in ("response.output_item.added", "response.output_item.done"):
-            step = self._add if kind.endswith(".added") else self._finish
-            return step(self._place(fields), need(fields, "item"))
-        if kind == "response.content_part.done":
-            return self._complete_part(fields)
         if kind in _TEXT_DELTAS or kind in _CALL_DELTAS:
             return self._grow(kind, fields)
         if kind in _TEXT_DONE:
             return self._complete(*_TEXT_DONE[kind], fields)
-        if kind == "response.output_text.annotation.added":
-            return self._cite(fields)
-        if kind in ("response.shell_call_command.added", "response.shell_call_command.delta"):
-            return self._command(kind, fields)
+        if kind in _STEPS:
+            return _STEPS[kind](self, fields)
         return [] if kind in _SAID_AGAIN else None
 
     def take_list(self, items: Sequence[JsonText], *, is_whole: bool) -> list[ev.Body]:
@@ -145,8 +138,9 @@ class Output(ResponseDraft[Part]):
     def _part(self, kind: str, fields: Mapping[str, JsonText]) -> int:
         return count_of(decode(fields.get("content_index", "null"))) or 0 if kind in ("text", "refusal") else 0
 
-    def _add(self, place: object, text: JsonText) -> list[ev.Body]:
+    def add_item(self, fields: Mapping[str, JsonText]) -> list[ev.Body]:
         """`response.output_item.added`."""
+        place, text = self._place(fields), need(fields, "item")
         if self._is_result(split(text)):
             return []  # its end has what came back
         said = told(text)
@@ -204,23 +198,28 @@ class Output(ResponseDraft[Part]):
         bodies, block = found
         return bodies + self.complete(block, text)
 
-    def _complete_part(self, fields: Mapping[str, JsonText]) -> list[ev.Body]:
+    def complete_part(self, fields: Mapping[str, JsonText]) -> list[ev.Body]:
         """A part of a message is whole, which the end of its text has said in most streams."""
         block = part_block(need(fields, "part"))
         said = {**fields, "text": dump(block.text)}
         is_said = block.kind in ("text", "refusal") and text_of_field(need_object(fields, "part"), "type") != "reasoning_text"
         return self._complete(block.kind, "text", said) or [] if is_said else []
 
-    def _command(self, kind: str, fields: Mapping[str, JsonText]) -> list[ev.Body] | None:
+    def begin_command(self, fields: Mapping[str, JsonText]) -> list[ev.Body] | None:
         """Commands for a shell come one by one; they stand in lines."""
-        if kind.endswith(".delta"):
-            text = need_text(fields, "delta")
-        else:
-            text = ("\n" if decode(fields.get("command_index", "0")) else "") + need_text(fields, "command")
+        between = "\n" if decode(fields.get("command_index", "0")) else ""
+        return self._command(between + need_text(fields, "command"), fields)
+
+    def grow_command(self, fields: Mapping[str, JsonText]) -> list[ev.Body] | None:
+        """More of one."""
+        return self._command(need_text(fields, "delta"), fields)
+
+    def _command(self, text: str, fields: Mapping[str, JsonText]) -> list[ev.Body] | None:
         found = self._find("tool_call", fields)
         return None if found is None else found[0] + self.grow(found[1], text)
 
-    def _cite(self, fields: Mapping[str, JsonText]) -> list[ev.Body] | None:
+    def cite_text(self, fields: Mapping[str, JsonText]) -> list[ev.Body] | None:
+        """A source of what a part says."""
         citation = citation_of(need(fields, "annotation"))
         found = self._find("text", fields)
         if found is None:
@@ -229,8 +228,9 @@ class Output(ResponseDraft[Part]):
         block.citations += 1
         return bodies + self.cite(block.number, citation)
 
-    def _finish(self, place: object, text: JsonText) -> list[ev.Body]:
+    def finish_item(self, fields: Mapping[str, JsonText]) -> list[ev.Body]:
         """`response.output_item.done`."""
+        place, text = self._place(fields), need(fields, "item")
         if self._is_result(split(text)):
             return self._take_result(text)
         said = told(text)
@@ -271,7 +271,7 @@ class Output(ResponseDraft[Part]):
     def _correct(self, ended: Part, block: Block) -> list[ev.Body]:
         """An end after the first one, which says more or something else."""
         cited = self._cite_all(ended, block)
-        if not block.text or ended.rest(block.text) == "" or _kind_of(ended) != _kind_of(block):
+        if not block.text or ended.beyond(block.text) == "" or _kind_of(ended) != _kind_of(block):
             return cited
         ended.become(block.text)
         return [*cited, self.sealed_as(ended.number, block, block.text)]
@@ -314,6 +314,16 @@ class Output(ResponseDraft[Part]):
         self._is_between, self.blocks, self.last_text = False, 0, None
         self.message_id = self._mint()
         return [ev.MessageStarted(self.run_id, self.message_id, "assistant", None, self.ref)]
+
+
+_STEPS: Final[dict[str, Callable[[Output, Mapping[str, JsonText]], list[ev.Body] | None]]] = {
+    "response.output_item.added": Output.add_item,
+    "response.output_item.done": Output.finish_item,
+    "response.content_part.done": Output.complete_part,
+    "response.output_text.annotation.added": Output.cite_text,
+    "response.shell_call_command.added": Output.begin_command,
+    "response.shell_call_command.delta": Output.grow_command,
+}
 
 
 def _kind_of(block: Part | Block) -> str:

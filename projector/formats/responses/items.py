@@ -41,15 +41,13 @@ class Told(NamedTuple):
     call_id: str | None
     blocks: Sequence[Block]
     is_completed: bool
-    source: JsonText
 
 
 def told(source: JsonText) -> Told:
     """Raises `InvalidJson` or `FormatError` for what is no item."""
     fields = split(source)
-    ids = (text_of_field(fields, name) or None for name in ("id", "call_id"))
-    is_completed = fields.get("status") == '"completed"'
-    return Told(item_type(fields), *ids, item_blocks(source), is_completed, source)
+    ref, call_id = (text_of_field(fields, name) or None for name in ("id", "call_id"))
+    return Told(item_type(fields), ref, call_id, item_blocks(source), fields.get("status") == '"completed"')
 
 
 class Item:
@@ -71,13 +69,13 @@ class Item:
         """Whether nothing that is known of the two says that they are not the same."""
         if self.type != item.type:
             return False
-        return _CHANGES_CALL == item.type or None in (self.call_id, item.call_id) or self.call_id == item.call_id
+        return item.type == _CHANGES_CALL or None in (self.call_id, item.call_id) or self.call_id == item.call_id
 
     def says(self, blocks: Sequence[Block]) -> bool:
         """Whether these blocks have the text that it has."""
         parts = self.open | self.ended
         return len(parts) == len(blocks) and all(
-            number in parts and parts[number].rest(block.text) == "" for number, block in enumerate(blocks)
+            number in parts and parts[number].beyond(block.text) == "" for number, block in enumerate(blocks)
         )
 
 
@@ -142,4 +140,5 @@ class Items:
         """The one with this id; where several have it, the one at that place, for such an id names nothing."""
         named = [item for item in self._all if ref is not None and item.ref == ref and may_be(item)]
         same = [item for item in named if item.place == place]
-        return (same or named or [None])[-1]
+        found = same or named
+        return found[-1] if found else None

@@ -2,8 +2,8 @@
 
 Events of the stream become events of a conversation, one by one; memory holds what is open, not what has passed. Items
 are told apart by their ids, and by their place where those say nothing, for some servers give new ids with each event.
-What the end of an item says wins over its deltas; states of running tools, previews of images and padding are dropped. A stream that is
-resumed goes on where it was: what came before is dropped by its number. A whole response is taken as one chunk.
+What the end of an item says wins over its deltas; states of running tools, previews of images and padding are dropped.
+A stream that is resumed goes on where it was: what came before is dropped by its number. A whole response is one chunk.
 Source: the public API reference of *Responses, Streaming events*.
 """
 

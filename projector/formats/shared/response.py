@@ -72,7 +72,7 @@ class OpenBlock:
         self._length_bytes, self._digest = 0, hashlib.blake2b(digest_size=16)
         self.measure(text)
 
-    def rest(self, whole: str) -> str | None:
+    def beyond(self, whole: str) -> str | None:
         """What the whole text has beyond what is there; None if it is another text."""
         units = whole.encode("utf-16-le", "surrogatepass")
         begun = hashlib.blake2b(units[: self._length_bytes], digest_size=16)
@@ -153,7 +153,7 @@ class ResponseDraft(Generic[B]):
         """
         if not whole:
             return []
-        rest = block.rest(whole)
+        rest = block.beyond(whole)
         block.text = whole if rest is None else None
         return self.grow(block, rest or "")
 
@@ -266,17 +266,16 @@ def _input_of(block: OpenBlock) -> tuple[JsonText, Literal["ok", "bad"], str | N
     """The input of a call, whether it is JSON, and its text where that is not what was streamed."""
     text = "".join(block.pieces) if block.text is None else block.text
     if block.whole:
-        is_said = not text or block.takes_text or is_same(text, block.whole)
+        is_said = not text or block.takes_text or decode(block.whole) == text or is_same(text, block.whole)
         return block.whole, "ok", block.text if is_said else block.whole
     given = "" if text else block.given
     return given, "ok" if is_json(text or given) else "bad", block.text
 
 
 def is_same(text: str, given: JsonText) -> bool:
-    """Whether a text says what this JSON does, or is the text that it says."""
-    value = decode(given)
+    """Whether a text says what this JSON does."""
     try:
-        return bool(text == value or decode(text) == value)
+        return bool(decode(text) == decode(given))
     except InvalidJson:
         return False
 
