@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -140,7 +141,7 @@ def _parse(values: dict[str, Any], file: str) -> HistorySettings:
     chain = settings.get("chain", [DEFAULT])
     if not isinstance(chain, list) or not all(isinstance(name, str) for name in chain):
         raise SettingsError(file, "a list of plugin names was expected", key=f"{_PREFIX}chain")
-    twice = sorted({name for name in chain if chain.count(name) > 1})
+    twice = sorted(name for name, times in Counter(chain).items() if times > 1)
     if twice:
         raise SettingsError(file, f"{', '.join(twice)} is given twice", key=f"{_PREFIX}chain")
     for name in chain:
