@@ -11,7 +11,7 @@ from ledger import open_ledger
 from projector.context.budget import Budget
 from projector.context.pipeline import Pipeline, Summaries
 from projector.context.summaries import SummaryMaker
-from projector.events import ContextCompacted, ProviderSessionChanged, to_event
+from projector.events import ContextCompacted, ContextExpanded, ProviderSessionChanged, to_event
 from projector.json_text import encode
 from tests.test_context_broken import IN_SHORT, expiring, fill
 
@@ -106,6 +106,29 @@ async def test_another_summary_is_recorded_where_that_of_the_first_is_not_enough
     assert set(first.covers) < set(second.covers)
     assert len(less.messages) < len(more.messages)
     assert less.messages[0].text == second.summary
+
+
+async def test_what_else_is_recorded_meanwhile_makes_nobody_look_for_ever(ledger: Ledger) -> None:
+    for word in ("one", "two", "three"):
+        async with ledger.run("c") as run:
+            await run.message("user", f"{word} " * 30)
+    first = (await ledger.transcript("c"))[0].id
+    times = 0
+
+    async def summarize(messages: Sequence[Message]) -> str:
+        nonlocal times
+        times += 1
+        choices = [ProviderSessionChanged("p", "opened", f"s{times}"), ContextExpanded(0, first)] if times == 1 else []
+        if choices:
+            await ledger.record("c", [to_event(choice) for choice in choices])
+        return f"{len(messages)} messages"
+
+    pipeline = Pipeline(summaries=Summaries(Budget(10), summarize, keep=1))
+    async with asyncio.timeout(20):
+        context = await ledger.context("c", pipeline=pipeline)
+    assert context.messages[0].text == "2 messages"
+    assert times == 2  # what was shown in full meanwhile might have changed the view
+    assert len(await recorded(ledger)) == 3
 
 
 async def test_what_is_recorded_of_another_branch_or_of_a_session_is_no_reason_to_look_again(ledger: Ledger) -> None:

@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from ledger import NothingFits, open_ledger
+from ledger.history.settings import parse_configuration
 from projector.context.budget import Budget
 from projector.context.chain import ChainSession, run_chain
 from projector.context.delta import ProviderCapabilities, ProviderSession, fingerprint, fingerprint_of, plan
@@ -19,6 +20,8 @@ from projector.context.model_registry import ModelConfig
 from projector.context.pipeline import Pipeline, Summaries
 from projector.context.plugin_items import MOST_ADDED
 from projector.context.plugins import BUNDLED, DEFAULT, Bundled, UserPlugin, keep_window
+from projector.context.settings_file import SettingsError, read_object
+from projector.context.similarity import find_duplicates
 from projector.context.stage import Shaped
 from projector.context.tool_groups import ids_of, pair
 from projector.events import ContextCompacted
@@ -125,7 +128,20 @@ def plan_many(messages: int) -> object:
     return plan(view, session, ProviderCapabilities(session_resumption=True, history_management="session-stateful"))
 
 
-@pytest.mark.parametrize("job", [pair_many, plan_many])
+def compare_many(results: int) -> object:
+    """Texts of one form: they share all their words but one."""
+    found = [(f"r{number}", f"a report of the weather in the north, page {number}") for number in range(results)]
+    return find_duplicates(found, threshold=0.95)
+
+
+def read_many(keys: int) -> object:
+    with pytest.raises(SettingsError, match="given twice"):
+        read_object("{" + ", ".join(f'"k{number}": 1' for number in range(keys)) + ', "last": 1, "last": 2}', "x.json")
+    names = [f"plugin_history_{number}" for number in range(keys)]
+    return parse_configuration(json.dumps({"plugin_config": {DEFAULT: {"chain": [DEFAULT, *names]}}}), "x", {DEFAULT, *names})
+
+
+@pytest.mark.parametrize("job", [pair_many, plan_many, compare_many, read_many])
 def test_ten_times_as_much_costs_no_hundred_times_as_much(job: Callable[[int], object]) -> None:
     job(100)
     assert best(job, 10_000) < 40 * best(job, 1_000)
@@ -150,6 +166,13 @@ async def test_decisions_of_thousands_of_results_are_recorded_in_no_time() -> No
         start = time.perf_counter()
         assert (await ledger.context("c", pipeline=pipeline)).view.records == ()
         assert time.perf_counter() - start < 2
+
+
+def test_a_text_that_is_just_similar_enough_is_found_whatever_a_product_of_floating_point_says() -> None:
+    words = [f"w{number}" for number in range(100)]
+    whole, part = ("new", " ".join(words)), ("old", " ".join(words[:55]))
+    assert find_duplicates([part, whole], threshold=0.55) == {"old": "new"}
+    assert find_duplicates([part, whole], threshold=0.56) == {}
 
 
 SYSTEM: Final = [text("s0", "system"), text("s1", "developer")]

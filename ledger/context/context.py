@@ -134,23 +134,23 @@ async def _make_view(engine: Engine, conversation: str, life: int, source: Sourc
             raise NothingFits(need.needed, need.allowed, unit=need.unit, by=need.plugin)
         if not view.records:
             return view
-        others = await _record(engine, conversation, life, view)
-        if not others:
+        known = await _record(engine, conversation, life, source, view)
+        if known is None:
             return view
-        source = replace(source, choices=(*source.choices, *others))
+        source = replace(source, choices=known)
 
 
-async def _record(engine: Engine, conversation: str, life: int, view: View) -> list[Choice]:
-    """Records what a view decided, or nothing where others have recorded something of its path: returns that then."""
-    path, before = frozenset(ids_of(view.source.path)), len(view.source.choices)
-    others: list[Choice] = []
+async def _record(engine: Engine, conversation: str, life: int, source: Source, view: View) -> tuple[Choice, ...] | None:
+    """Records what a view decided; or nothing where others have recorded something of its path: returns all there is then."""
+    path, before = frozenset(ids_of(source.path)), len(source.choices)
+    newer: list[tuple[Choice, ...]] = []
 
     def choose(known: Sequence[Choice]) -> Sequence[Choice]:
-        others[:] = [one for one in known[before:] if _is_about(one, path)]  # choices are only ever added
-        return () if others else view.records
+        newer[:] = [tuple(known)] if any(_is_about(one, path) for one in known[before:]) else []  # they are only ever added
+        return () if newer else view.records
 
     await remember(engine, conversation, life, choose)
-    return others
+    return newer[0] if newer else None
 
 
 def _is_about(choice: Choice, path: frozenset[str]) -> bool:
@@ -215,11 +215,17 @@ async def recover_overflow(engine: Engine, context: Context, limit_tokens: int, 
         view.source.path, view.messages, view.source.turn, choices, limit_tokens=limit_tokens, tokenizer=tokenizer
     )
     if recovery.records:
-        before = len(view.source.choices)
-        await remember(
-            engine,
-            context.conversation,
-            context.life,
-            lambda known: [one for one in recovery.records if one not in known[before:]],  # two may do it at once
-        )
+        before = set(map(_key_of, view.source.choices))
+
+        def choose(known: Sequence[Choice]) -> Sequence[Choice]:
+            new = set(map(_key_of, known)) - before  # two may do it at once
+            return [one for one in recovery.records if _key_of(one) not in new]
+
+        await remember(engine, context.conversation, context.life, choose)
     return recovery
+
+
+def _key_of(choice: Choice) -> object:
+    if not isinstance(choice, ContextCompacted):
+        return None
+    return choice.turn, tuple(choice.covers), choice.strategy, choice.summary
