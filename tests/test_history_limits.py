@@ -130,8 +130,9 @@ def plan_many(messages: int) -> object:
 
 def compare_many(results: int) -> object:
     """Texts of one form: they share all their words but one."""
-    found = [(f"r{number}", f"a report of the weather in the north, page {number}") for number in range(results)]
-    return find_duplicates(found, threshold=0.95)
+    found = [(f"r{number}", f"what the weather is like today in all of the north, page {number}") for number in range(results)]
+    assert find_duplicates(found) == {}
+    return found
 
 
 def read_many(keys: int) -> object:
