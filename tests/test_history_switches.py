@@ -222,11 +222,11 @@ async def test_the_next_show_is_what_the_answer_said_and_it_outlives_the_session
     assert await shown(history, session, TALK) == ids_of(TALK)
 
 
-@pytest.mark.parametrize("bad", [3, {}, {"items": "x"}, {"items": [{"id": 3}]}, []])
+@pytest.mark.parametrize("bad", [-3, {}, {"items": "x"}, {"items": [{"id": 3}]}, []])
 async def test_a_state_that_can_not_be_read_is_told_and_holds_nothing(tmp_path: Path, bad: Any) -> None:
     history = open_runtime(tmp_path, SessionRegistry())
     session = await history.sessions.open("a")
-    session.state |= {"model": "free", "switched": bad}
+    session.state |= {"model": "free", "switched": bad, "max_ctx": bad or "x"}
     with capture_logs() as logs:
         assert await shown(history, session, TALK) == ids_of(TALK)
     assert [log["event"] for log in logs] == ["history.switch_not_read"]

@@ -101,7 +101,8 @@ class HistoryRuntime:
         if known != model:
             return made
         own = session.state.get("max_ctx")
-        return replace(made, max_ctx=made.max_ctx if own is None else min(own, limit), switched=_read_switched(session))
+        window = min(own, limit) if type(own) is int and own >= 1 else made.max_ctx
+        return replace(made, max_ctx=window, switched=_read_switched(session))
 
     async def show(self, session: UserSession, path: Sequence[Message]) -> Chained:
         """What a session is shown of a paired path: before each prompt and after each reply."""

@@ -124,7 +124,8 @@ def move_plugin(configuration: HistorySettings, name: str, position: int) -> His
 def check_name(name: str) -> str:
     """Returns the name of a plugin, or raises `ValueError` for one that could lead out of the folder."""
     if not name.isidentifier():
-        raise ValueError(f"{name[:60]!r} is no name of a plugin: use the name of its file, without folder and .py")
+        how = "use the name of its file, without folder and .py, of letters, digits and _ alone"
+        raise ValueError(f"{name[:60]!r} is no name of a plugin: {how}")
     return name
 
 

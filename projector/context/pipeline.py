@@ -47,8 +47,9 @@ SUMMARY: Final = "summary"
 class Summaries:
     """When and how an old part is summarised: beyond `budget`, all but the `keep` newest groups and pinned messages.
 
-    Two views that want the same at once ask once with a summarizer of `stages.summarizer_of`, else each for itself. Raises
-    `ValueError` for a `keep` that is no whole number from 0, and for an unknown role.
+    Two views that want the same at once ask once with a summarizer of `summarizer_of`, else each for itself; a ledger
+    records one of the two, and both show it. Raises `ValueError` for a `keep` that is no whole number from 0, and for an
+    unknown role.
     """
 
     budget: Budget
