@@ -223,9 +223,9 @@ class Ledger:
 
         `turn` is how many prompts went out before; the steps of the runs on the path, if it is not given. Of a provider
         that keeps the session (`capabilities`) only what it lacks is sent, as far as that is certain; `mode` overrides
-        that. `now` and times of sessions in ms. New summaries are recorded before this returns. Raises `UnknownRun` for
-        a run that is not open, `ValueError` for a turn, time or mode that is none and for a retention policy that does
-        not fit its message, and `UnknownConversation` where it was erased meanwhile.
+        that. `now` (else it is read) and times of sessions in ms. What it decides is recorded before this returns. Raises
+        `UnknownRun` for a run that is not open, `NothingFits` where no message would be left, `UnknownConversation` where
+        it was erased meanwhile, and `ValueError` for a turn, time, mode or retention policy that is none.
         """
         return await make_context(
             self.engine, conversation, provider=provider, pipeline=pipeline, turn=turn, run=run,

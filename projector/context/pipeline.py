@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from projector.context.expiration import Applied, Choices
-    from projector.context.plugins import Plugin
+    from projector.context.plugins import Need, Plugin
     from projector.context.stage import Source, Stage
     from projector.events import Choice
 
@@ -47,8 +47,9 @@ SUMMARY: Final = "summary"
 class Summaries:
     """When and how an old part is summarised: beyond `budget`, all but the `keep` newest groups and pinned messages.
 
-    Two views that want the same at once ask once with a summarizer of `stages.summarizer_of`, else each for itself. Raises
-    `ValueError` for a `keep` that is no whole number from 0, and for an unknown role.
+    Two views that want the same at once ask once with a summarizer of `summarizer_of`, else each for itself; a ledger
+    records one of the two, and both show it. Raises `ValueError` for a `keep` that is no whole number from 0, and for an
+    unknown role.
     """
 
     budget: Budget
@@ -90,7 +91,7 @@ class View:
     """What the model is to see, and how it came about.
 
     `applied` and `choices` are the expiration's, for expansions and overflow recovery. `failures` are the optional stages,
-    plugins and summaries that were passed over, and why.
+    plugins and summaries that were passed over, and why. `need` says what it would have taken, where the chain left nothing.
     """
 
     messages: tuple[Message, ...]
@@ -101,6 +102,7 @@ class View:
     applied: Applied | None = None
     choices: Choices | None = None
     failures: tuple[Failure, ...] = ()
+    need: Need | None = None
 
     @cached_property
     def view_id(self) -> str:
@@ -151,6 +153,7 @@ class _Making:
         self._applied: Applied | None = None
         self._choices: Choices | None = None
         self._failures: list[Failure] = []
+        self._need: Need | None = None
 
     async def shape(self, stage: Stage) -> None:
         """What an optional stage makes of the view, all of it or nothing."""
@@ -215,8 +218,9 @@ class _Making:
 
     async def run_chain(self) -> None:
         self.pair()
-        chained = await run_chain(self.view, self._pipeline.chain, self._pipeline.session)
+        chained = await run_chain(self.view, self._pipeline.chain, self._pipeline.session, origin=self._source.path)
         self._failures += chained.failures
+        self._need = chained.need
         why = f"outside the window of {self._pipeline.session.max_ctx} messages, or left out by the history chain"
         self.take("chain", Shaped(chained.messages), why)
 
@@ -226,13 +230,11 @@ class _Making:
 
     def _is_known(self, record: Choice) -> bool:
         """Whether the same was recorded in an earlier turn, which holds."""
-        if not isinstance(record, ContextCompacted):
-            return False
-        return any(
-            isinstance(one, ContextCompacted)
-            and (one.covers, one.summary, one.strategy) == (record.covers, record.summary, record.strategy)
-            for one in self._source.choices
-        )
+        return isinstance(record, ContextCompacted) and _key_of(record) in self._known
+
+    @cached_property
+    def _known(self) -> set[tuple[tuple[str, ...], str, str]]:
+        return {_key_of(choice) for choice in self._source.choices if isinstance(choice, ContextCompacted)}
 
     def finish(self) -> View:
         return View(
@@ -244,6 +246,7 @@ class _Making:
             self._applied,
             self._choices,
             tuple(self._failures),
+            self._need,
         )
 
 
@@ -282,6 +285,10 @@ def _why(error: Exception, time_limit: float) -> str:
     if isinstance(error, TimeoutError):
         return f"it did not come back within {time_limit:g} s"
     return f"it raised {type(error).__name__}"
+
+
+def _key_of(record: ContextCompacted) -> tuple[tuple[str, ...], str, str]:
+    return tuple(record.covers), record.summary, record.strategy
 
 
 def is_summary(choice: Choice) -> bool:
