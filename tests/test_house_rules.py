@@ -27,6 +27,7 @@ PARTS_OF_ROLES: Final = {
     "chat": {"growing", "usage"},
     "claude_code": {"stream_json"},
     "gemini": {"arguments"},
+    "pydantic_ai": {"content"},
     "responses": {"growing"},
 }
 """What a format truly has beside the roles that all share."""

@@ -160,6 +160,8 @@ _RECORDS: Final[tuple[tuple[Literal["stream", "history"], str, Callable[[Fields,
 """What a record or an event of a format has, and none that stands below it; with the type that it says it has."""
 
 _MESSAGES: Final[tuple[tuple[str, Callable[[Fields, str], bool]], ...]] = (
+    ("pydantic-ai", lambda fields, _: any("part_kind" in part for part in _objects(fields, "parts"))),
+    ("pydantic-ai", lambda fields, _: fields.raw("kind") in ('"request"', '"response"') and "parts" in fields),
     ("gemini", lambda fields, _: bool(parts := _objects(fields, "parts")) and not any(map(_type, parts))),
     ("ai-sdk", _has("parts")),
     ("agui", _has("toolCalls", "toolCallId")),
