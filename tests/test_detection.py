@@ -48,6 +48,7 @@ NODE: Final[dict[str, Any]] = {
 }  # fmt: skip
 
 ASKED: Final[dict[str, Any]] = {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "hi"}]}
+SPOKEN: Final[dict[str, Any]] = RECORD | {"message": {"role": "user", "parts": [{"text": "hi"}]}}
 TREE: Final = {
     "id": "c",
     "mapping": {
@@ -130,6 +131,11 @@ HISTORIES: Final[dict[str, list[Any]]] = {
         [{"parts": [], "instructions": "be brief", "kind": "request"}, {"parts": [], "kind": "response"}],
         [{"kind": "response", "parts": [{"part_kind": "text", "content": "hi"}], "model_name": "m"}],
     ],
+    "qwen-code": [
+        SPOKEN,
+        SPOKEN | {"type": "assistant", "message": {"role": "model", "parts": [{"text": "hi"}]}, "parentUuid": "p"},
+        SPOKEN | {"type": "tool_result", "message": {"role": "user", "parts": [{"functionResponse": {"name": "f"}}]}},
+    ],
     "responses": [
         {"model": "m", "input": "hi"},
         {"model": "m", "input": [{"role": "user", "content": "hi"}]},
@@ -168,6 +174,10 @@ LINES: Final[dict[str, list[list[Any]]]] = {
     "langchain": [[{"type": "human", "content": "hi"}, {"type": "ai", "content": "hello"}]],
     "pi": [[SESSION, ENTRY]],
     "pydantic-ai": [[ASKED, {"kind": "response", "parts": [{"part_kind": "text", "content": "hello"}]}]],
+    "qwen-code": [
+        [RECORD | {"type": "system", "subtype": "session_source", "uuid": "n", "systemPayload": {}, "message": None},
+         SPOKEN | {"parentUuid": "n"}],
+    ],
     "responses": [[{"type": "message", "role": "user", "content": "hi"}] * 2, [{"input": "hi"}] * 2],
     "tau-bench": [[{"task_id": 1, "traj": [USER, ANSWER], "trial": 0}] * 2],
     "trees": [[{"message_tree_id": "m", "prompt": NODE | {"replies": []}}] * 2],

@@ -115,9 +115,19 @@ GEMINI: Final[dict[str, Any]] = {"contents": [
     {"role": "user", "parts": [{"text": "look"}, {"inlineData": {"mimeType": "image/png", "data": BASE64}}]},
     {"role": "model", "parts": [{"inlineData": {"mimeType": "image/png", "data": BASE64}}]},
 ]}  # fmt: skip
+QWEN_CODE: Final[list[Any]] = [
+    {"uuid": kind, "parentUuid": parent, "sessionId": "s", "type": kind, "timestamp": "2026-01-31T12:00:00Z",
+     "message": {"role": "model" if kind == "assistant" else "user", "parts": parts}}
+    for kind, parent, parts in (
+        ("user", None, [{"text": "look"}, {"inlineData": {"mimeType": "image/png", "data": BASE64}}]),
+        ("assistant", "user", [{"functionCall": {"id": "c", "name": "f", "args": {}}}]),
+        ("tool_result", "assistant", [{"functionResponse": {"id": "c", "name": "f", "response": {"output": "1"}, "parts": [
+            {"inlineData": {"mimeType": "image/png", "data": BASE64}}]}}]),
+    )
+]  # fmt: skip
 DOCUMENTS: Final[dict[str, Any]] = {
     "chat": CHAT, "anthropic": ANTHROPIC, "responses": RESPONSES, "ai-sdk": AI_SDK, "agui": AGUI, "langchain": LANGCHAIN,
-    "gemini": GEMINI, "codex": CODEX, "pydantic-ai": PYDANTIC_AI,
+    "gemini": GEMINI, "codex": CODEX, "pydantic-ai": PYDANTIC_AI, "qwen-code": QWEN_CODE,
 }  # fmt: skip
 MAKERS: Final = sorted(DOCUMENTS.keys() & WRITERS.keys())
 

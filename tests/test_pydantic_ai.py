@@ -22,6 +22,7 @@ from projector.message import Block, Message
 from tests.broken_histories import HISTORIES
 from tests.shared_data import imported, naughty
 from tests.ui_readings import a_call, a_message, a_result, blocks_said, paths
+from tests.wrong_values import WRONGS, places, put
 
 T: Final = "2026-03-04T05:06:07.123456Z"
 BYTES: Final = "-_-_"  # of the URL-safe alphabet
@@ -312,6 +313,20 @@ def test_usage_of_which_nobody_told_is_none() -> None:
 def test_what_are_no_messages_is_refused_with_the_place(bad: str, why: str) -> None:
     with pytest.raises(FormatError, match=why):
         list(read(bad))
+
+
+def test_fields_of_another_kind_are_refused_with_their_place() -> None:
+    """Each value of a history is replaced, one at a time: it is read, or refused, and never breaks the reader."""
+    for at, message in enumerate(EVERYTHING):
+        for place in places(message):
+            for wrong in WRONGS:
+                told = json.dumps([*EVERYTHING[:at], put(message, place, wrong), *EVERYTHING[at + 1 :]])
+                try:
+                    messages = imported(next(read(told)))
+                except FormatError as error:
+                    assert str(error).startswith(f"message {at + 1}")  # noqa: PT017 - refusing is one of two right answers
+                else:
+                    json.dumps(WRITERS["pydantic-ai"](messages).payload)
 
 
 # histories of others

@@ -19,6 +19,7 @@ from projector.formats.langchain import FORMAT as LANGCHAIN
 from projector.formats.outgoing.free_form import export_soundly, stream_soundly, written
 from projector.formats.pi import FORMAT as PI
 from projector.formats.pydantic_ai import FORMAT as PYDANTIC_AI
+from projector.formats.qwen_code import FORMAT as QWEN_CODE
 from projector.formats.responses import FORMAT as RESPONSES
 from projector.formats.shared.history import Loss
 from projector.formats.sharegpt import FORMAT as SHAREGPT
@@ -46,6 +47,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     LANGCHAIN,
     PI,
     PYDANTIC_AI,
+    QWEN_CODE,
     RESPONSES,
     SHAREGPT,
     SWE_AGENT,
