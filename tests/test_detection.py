@@ -47,6 +47,8 @@ NODE: Final[dict[str, Any]] = {
     "message_id": "m", "parent_id": None, "text": "hi", "role": "prompter", "created_date": "2023-02-06T00:00:00+00:00",
 }  # fmt: skip
 
+ASKED: Final[dict[str, Any]] = {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "hi"}]}
+SPOKEN: Final[dict[str, Any]] = RECORD | {"message": {"role": "user", "parts": [{"text": "hi"}]}}
 TREE: Final = {
     "id": "c",
     "mapping": {
@@ -122,6 +124,18 @@ HISTORIES: Final[dict[str, list[Any]]] = {
     ],
     "pi": [ENTRY["message"] | {"role": "assistant", "content": [TEXT], "stopReason": "stop", "api": "a", "provider": "p",
                                "model": "m"}],
+    "pydantic-ai": [
+        [ASKED],
+        ASKED,
+        {"messages": [ASKED], "user": "u"},
+        [{"parts": [], "instructions": "be brief", "kind": "request"}, {"parts": [], "kind": "response"}],
+        [{"kind": "response", "parts": [{"part_kind": "text", "content": "hi"}], "model_name": "m"}],
+    ],
+    "qwen-code": [
+        SPOKEN,
+        SPOKEN | {"type": "assistant", "message": {"role": "model", "parts": [{"text": "hi"}]}, "parentUuid": "p"},
+        SPOKEN | {"type": "tool_result", "message": {"role": "user", "parts": [{"functionResponse": {"name": "f"}}]}},
+    ],
     "responses": [
         {"model": "m", "input": "hi"},
         {"model": "m", "input": [{"role": "user", "content": "hi"}]},
@@ -159,6 +173,11 @@ LINES: Final[dict[str, list[list[Any]]]] = {
     "gemini": [[value] * 2 for value in (HISTORIES["gemini"][0], *HISTORIES["gemini"][1])],
     "langchain": [[{"type": "human", "content": "hi"}, {"type": "ai", "content": "hello"}]],
     "pi": [[SESSION, ENTRY]],
+    "pydantic-ai": [[ASKED, {"kind": "response", "parts": [{"part_kind": "text", "content": "hello"}]}]],
+    "qwen-code": [
+        [RECORD | {"type": "system", "subtype": "session_source", "uuid": "n", "systemPayload": {}, "message": None},
+         SPOKEN | {"parentUuid": "n"}],
+    ],
     "responses": [[{"type": "message", "role": "user", "content": "hi"}] * 2, [{"input": "hi"}] * 2],
     "tau-bench": [[{"task_id": 1, "traj": [USER, ANSWER], "trial": 0}] * 2],
     "trees": [[{"message_tree_id": "m", "prompt": NODE | {"replies": []}}] * 2],

@@ -27,7 +27,7 @@ SHAPES: Final = (
     '{"id":[],"summary":5}', '[{"kind":5}]', '[{"kind":"text","text":5}]', '[{"kind":"media","opaque":5}]',
     '{"role":5,"content":{}}',
 )  # fmt: skip
-MAKERS: Final = ("anthropic", "openai", "chat", "ai-sdk", "ag-ui", "langchain", "google", "bedrock", "nobody")
+MAKERS: Final = ("anthropic", "openai", "chat", "ai-sdk", "ag-ui", "langchain", "google", "bedrock", "pydantic-ai", "nobody")
 KINDS: Final = (
     "text", "reasoning", "redacted_reasoning", "tool_call", "server_tool_call", "server_tool_result", "media", "source",
     "refusal", "compaction", "data", "provider", "tool_result", "of another time",
@@ -77,7 +77,9 @@ def test_citations_inputs_parts_and_metadata_of_any_shape_bar_no_export(shape: s
     for kind in ("tool_call", "server_tool_call"):
         write_all(path(Block(kind, 0, "", sealed=True, name="n", tool_call_id="u", input=shape)))
         write_all(path(Block(kind, 0, shape[:-1], sealed=True, name="n", tool_call_id="u")))
-    names = dict.fromkeys(("anthropic", "chat", "responses", "ag-ui", "ai-sdk", "langchain", "openai", "x"), shape)
+    names = dict.fromkeys(
+        ("anthropic", "chat", "responses", "ag-ui", "ai-sdk", "langchain", "pydantic-ai", "openai", "x"), shape
+    )
     write_all(path(Block("text", 0, "said", sealed=True), **names))
     for name, export in write_all(
         path(Block("tool_result", 0, sealed=True, tool_call_id="t", status="ok", parts=shape))

@@ -27,11 +27,12 @@ PARTS_OF_ROLES: Final = {
     "chat": {"growing", "usage"},
     "claude_code": {"stream_json"},
     "gemini": {"arguments"},
+    "pydantic_ai": {"content"},
     "responses": {"growing"},
 }
 """What a format truly has beside the roles that all share."""
-MADE_OF: Final = {"claude_code": {"anthropic"}}
-"""Claude Code's logs hold what Anthropic's interface streamed, and are read by its adapter."""
+MADE_OF: Final = {"claude_code": {"anthropic"}, "qwen_code": {"gemini"}}
+"""Logs of these programs hold what Anthropic's or Gemini's interface streamed, and are read by its adapter."""
 DOCUMENTS: Final = re.compile(
     r"\blaws? \d+\b|\bEVENTS\.md|\bDESIGN\b|\bCONTEXT\b(?! #)|\bHOUSE\b|\bseeds? \d{3}\b|\bfacts/|\bthe design('s)?\b"
 )

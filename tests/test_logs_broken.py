@@ -11,6 +11,7 @@ from projector.formats.format import FormatError
 from projector.json_text import is_json
 from tests.shared_data import DATA, files, imported, naughty, needs_data, read_bytes, read_text
 from tests.test_logs import READERS, path_of, results, texts
+from tests.wrong_values import WRONGS, places, put
 
 if TYPE_CHECKING:
     from projector import Message
@@ -265,27 +266,13 @@ def test_fields_of_another_kind_are_refused_with_their_place(name: str) -> None:
     if name == "pi":
         document = json.loads(lines[1])
     for place in places(document):
-        wrongs: tuple[Any, ...] = (7, "x", [], {}, None, [[]], [None], True, 1.5)
-        for wrong in wrongs:
+        for wrong in WRONGS:
             told = json.dumps(put(document, place, wrong))
             try:
                 for history in READERS[name](f"{lines[0]}\n{told}" if name == "pi" else told):
                     imported(history)
             except FormatError as error:
                 assert str(error)[:4] in ("line", "the ")  # noqa: PT017 - refusing is one of two right answers
-
-
-def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    inner = value.items() if isinstance(value, dict) else enumerate(value[:3]) if isinstance(value, list) else ()
-    return ([at] if at else []) + [place for key, child in inner for place in places(child, (*at, key))][:120]
-
-
-def put(value: Any, place: tuple[Any, ...], new: Any) -> Any:
-    if not place:
-        return new
-    made = dict(value) if isinstance(value, dict) else list(value)
-    made[place[0]] = put(value[place[0]], place[1:], new)
-    return made
 
 
 @pytest.mark.parametrize("text_", naughty())

@@ -18,6 +18,8 @@ from projector.formats.gemini import FORMAT as GEMINI
 from projector.formats.langchain import FORMAT as LANGCHAIN
 from projector.formats.outgoing.free_form import export_soundly, stream_soundly, written
 from projector.formats.pi import FORMAT as PI
+from projector.formats.pydantic_ai import FORMAT as PYDANTIC_AI
+from projector.formats.qwen_code import FORMAT as QWEN_CODE
 from projector.formats.responses import FORMAT as RESPONSES
 from projector.formats.shared.history import Loss
 from projector.formats.sharegpt import FORMAT as SHAREGPT
@@ -44,6 +46,8 @@ FORMATS: Final[tuple[Format, ...]] = (
     GEMINI,
     LANGCHAIN,
     PI,
+    PYDANTIC_AI,
+    QWEN_CODE,
     RESPONSES,
     SHAREGPT,
     SWE_AGENT,

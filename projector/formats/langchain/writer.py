@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec.structs import replace
-
 from projector.formats.format import Export
 from projector.formats.langchain import parts as blocks_of
 from projector.formats.langchain.parts import MAKERS, PROVIDER, SHELL
-from projector.formats.langchain.rules import KINDS, RULES
-from projector.formats.outgoing.repair import mend
+from projector.formats.langchain.rules import RULES
+from projector.formats.outgoing.handing_on import mend_for_all
 from projector.formats.shared.fields import items_of
 from projector.formats.shared.history import Loss, text_block
-from projector.formats.shared.payloads import maker_of, opaque, part_block, payload_for, signer_of
-from projector.json_text import JsonText, plain, split
+from projector.formats.shared.payloads import maker_of, part_block, payload_for, signer_of
+from projector.json_text import JsonText, plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,34 +25,17 @@ _VERSION: Final = "output_version"
 
 def write(messages: Sequence[Message]) -> Export:
     """A path of messages as a list of LangChain messages, such as a chain sends them on; `payload` is that list."""
-    mended = mend([replace(message, blocks=tuple(map(_wrap, message.blocks))) for message in messages], RULES)
+    mended = mend_for_all(messages, RULES)
     writer = _Writer()
     repairs: list[Loss] = []
     written: list[dict[str, Any]] = []
     for message in mended.messages:
-        said = writer.message(replace(message, blocks=tuple(map(_unwrap, message.blocks))))
+        said = writer.message(message)
         if said["content"] or message.role == "tool" or said.get("tool_calls") or said.get("invalid_tool_calls"):
             written.append(said)
         else:
             repairs.append(Loss("a message without content is not sent", message.id))
     return Export(written, (*mended.losses, *writer.losses), (*mended.repairs, *repairs))
-
-
-def _wrap(block: Block) -> Block:
-    """LangChain is no maker: it hands on what any of them has made, each to its own. So nothing is foreign to it."""
-    is_server = block.kind in ("server_tool_call", "server_tool_result")
-    has_maker = block.opaque is not None or block.signature is not None or is_server
-    if not has_maker or block.kind not in KINDS or block.kind == "media":
-        return block
-    return replace(block, opaque=opaque(PROVIDER, f'{{"inner":{block.opaque or "null"}}}'))
-
-
-def _unwrap(block: Block) -> Block:
-    payload = payload_for(block, PROVIDER) if block.kind in KINDS and block.kind != "media" else None
-    if payload is None:
-        return block
-    inner = split(payload).get("inner", "null")
-    return replace(block, opaque=None if inner == "null" else inner)
 
 
 class _Writer:

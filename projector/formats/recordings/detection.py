@@ -117,6 +117,13 @@ def _is_anthropic_answer(fields: Fields, kind: str) -> bool:
     return kind == "message" and fields.raw("role") == '"assistant"' and any(map(fields.has, ("stop_reason", "usage")))
 
 
+def _is_qwen(record: Fields) -> bool:
+    """A record that Claude Code could have written, but for its message or what it notes."""
+    message = record.raw("message") or ""
+    has_parts = message.startswith("{") and "parts" in Fields(message, "a message")
+    return "uuid" in record and "sessionId" in record and (has_parts or "systemPayload" in record)
+
+
 def _is_sharegpt(message: Fields) -> bool:
     return "from" in message and "value" in message
 
@@ -136,6 +143,7 @@ _RECORDS: Final[tuple[tuple[Literal["stream", "history"], str, Callable[[Fields,
     ("history", "trees", _has("message_tree_id", "parent_message_id", "user_message_id")),
     ("history", "tau-bench", _has("traj", "messages_display")),
     ("history", "swe-agent", _has("history")),
+    ("history", "qwen-code", lambda fields, _: _is_qwen(fields)),
     ("history", "claude-code", lambda fields, kind: fields.has("session_id") and bool(kind)),
     ("history", "claude-code", lambda fields, _: fields.has("parent_tool_use_id") or fields.has("parentUuid")),
     ("history", "claude-code", _is(_CLAUDE_RECORDS, "sessionId")),
@@ -160,6 +168,8 @@ _RECORDS: Final[tuple[tuple[Literal["stream", "history"], str, Callable[[Fields,
 """What a record or an event of a format has, and none that stands below it; with the type that it says it has."""
 
 _MESSAGES: Final[tuple[tuple[str, Callable[[Fields, str], bool]], ...]] = (
+    ("pydantic-ai", lambda fields, _: any("part_kind" in part for part in _objects(fields, "parts"))),
+    ("pydantic-ai", lambda fields, _: fields.raw("kind") in ('"request"', '"response"') and "parts" in fields),
     ("gemini", lambda fields, _: bool(parts := _objects(fields, "parts")) and not any(map(_type, parts))),
     ("ai-sdk", _has("parts")),
     ("agui", _has("toolCalls", "toolCallId")),

@@ -1,0 +1,437 @@
+"""Pydantic AI's message histories: all kinds of parts in and out, older forms, what can't be said, and broken histories."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from msgspec.structs import replace
+from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+from projector.events import RunFinished
+from projector.formats import WRITERS
+from projector.formats.format import FormatError
+from projector.formats.pydantic_ai.reader import read
+from projector.formats.pydantic_ai.writer import write
+from projector.formats.shared.blocks import media_block
+from projector.formats.shared.history import History, runs_of, text_block
+from projector.formats.shared.payloads import opaque, signer_of
+from projector.message import Block, Message
+from tests.broken_histories import HISTORIES
+from tests.shared_data import imported, naughty
+from tests.ui_readings import a_call, a_message, a_result, blocks_said, paths
+from tests.wrong_values import WRONGS, places, put
+
+T: Final = "2026-03-04T05:06:07.123456Z"
+BYTES: Final = "-_-_"  # of the URL-safe alphabet
+FAULT: Final = {"type": "json_invalid", "loc": ["a", 0], "msg": "bad", "input": "{bro"}
+ASKED: Final[dict[str, Any]] = {
+    "kind": "request", "timestamp": T, "instructions": "Be brief.", "run_id": "r1", "conversation_id": "c",
+    "metadata": {"a": [1.5]}, "parts": [
+        {"part_kind": "system-prompt", "content": "You help.", "timestamp": T, "dynamic_ref": "d"},
+        {"part_kind": "user-prompt", "timestamp": T, "content": [
+            "look", {"kind": "text-content", "content": "here", "metadata": {"x": 1}},
+            {"kind": "structured-content", "value": {"river": ["Aare"]}, "format": "json"},
+            {"kind": "image-url", "url": "https://e.org/a", "force_download": True, "vendor_metadata": {"detail": "low"}},
+            {"kind": "audio-url", "url": "https://e.org/a.mp3"},
+            {"kind": "video-url", "url": "https://e.org/a.mp4", "media_type": "video/mp4"},
+            {"kind": "document-url", "url": "https://e.org/a.pdf", "identifier": "i"},
+            {"kind": "binary", "data": BYTES, "media_type": "image/png", "identifier": "b"},
+            {"kind": "uploaded-file", "file_id": "f1", "provider_name": "openai"}, {"kind": "cache-point", "ttl": "1h"},
+        ]},
+    ],
+}  # fmt: skip
+ANSWERED: Final[dict[str, Any]] = {
+    "kind": "response", "timestamp": T, "model_name": "m", "provider_name": "anthropic", "provider_response_id": "msg_1",
+    "finish_reason": "tool_call", "run_id": "r1", "conversation_id": "c", "provider_details": {"finish_reason": "tool_use"},
+    "usage": {"input_tokens": 9, "output_tokens": 5, "cache_read_tokens": 4, "cache_write_tokens": 1,
+              "details": {"reasoning_tokens": 2}},
+    "parts": [
+        {"part_kind": "thinking", "content": "hm", "signature": "c2ln", "provider_name": "anthropic"},
+        {"part_kind": "thinking", "content": "", "id": "redacted_thinking", "signature": "eA==", "provider_name": "anthropic"},
+        {"part_kind": "thinking", "content": "", "id": "redacted_content", "signature": "eQ==", "provider_name": "bedrock"},
+        {"part_kind": "thinking", "content": "so", "id": "rs_1", "signature": "gAAA", "provider_name": "openai",
+         "provider_details": {"raw_content": ["so so"]}},
+        {"part_kind": "text", "content": "I see", "id": "t1", "provider_name": "anthropic", "citations": [
+            {"sources": [{"kind": "web", "url": "https://e.org", "title": "E", "excerpts": ["q"]}],
+             "anchor": {"kind": "content", "start": 0, "end": 1}}]},
+        {"part_kind": "builtin-tool-call", "tool_name": "web_search", "args": {"q": "x"}, "tool_call_id": "s1",
+         "provider_name": "anthropic"},
+        {"part_kind": "builtin-tool-return", "tool_name": "web_search", "content": [{"url": "u"}], "tool_call_id": "s1",
+         "timestamp": T, "provider_name": "anthropic"},
+        {"part_kind": "tool-call", "tool_name": "f", "args": {"x": [1.5, None]}, "tool_call_id": "c1"},
+        {"part_kind": "tool-call", "tool_name": "g", "args": '{"y": 1.50}', "tool_call_id": "c2", "provider_name": "google",
+         "provider_details": {"thought_signature": "dHM="}},
+        {"part_kind": "tool-call", "tool_name": "h", "tool_call_id": "c3"},
+        {"part_kind": "tool-call", "tool_name": "h", "args": "{bro", "tool_call_id": "c4"},
+        {"part_kind": "tool-call", "tool_name": "h", "args": "", "tool_call_id": "c5"},
+        {"part_kind": "tool-call", "tool_name": "h", "args": {}, "tool_call_id": "c6"},
+        {"part_kind": "tool-call", "tool_name": "h", "args": {}, "tool_call_id": "c7"},
+        {"part_kind": "file", "content": {"kind": "binary", "data": BYTES, "media_type": "image/png",
+                                          "vendor_metadata": {"k": 1}}, "id": "fi", "provider_name": "openai"},
+        {"part_kind": "compaction", "content": "sum", "id": "cm", "provider_name": "anthropic"},
+        {"part_kind": "speech", "speaker": "assistant", "transcript": "spoken", "interrupted_at_ms": 5,
+         "audio": {"kind": "binary", "data": BYTES, "media_type": "audio/wav"}},
+    ],
+}  # fmt: skip
+RETURNED: Final[dict[str, Any]] = {
+    "kind": "request", "timestamp": T, "instructions": "Be brief.", "run_id": "r1", "conversation_id": "c", "parts": [
+        {"part_kind": "user-prompt", "content": "also", "timestamp": T},
+        {"part_kind": "tool-return", "tool_name": "f", "content": "ok", "tool_call_id": "c1", "timestamp": T, "metadata": [1]},
+        {"part_kind": "tool-return", "tool_name": "g", "content": {"a": [1.5]}, "tool_call_id": "c2", "timestamp": T,
+         "outcome": "failed"},
+        {"part_kind": "tool-return", "tool_name": "h", "content": None, "tool_call_id": "c3", "timestamp": T,
+         "outcome": "denied"},
+        {"part_kind": "retry-prompt", "tool_name": "h", "content": [FAULT], "tool_call_id": "c4", "timestamp": T},
+        {"part_kind": "tool-return", "tool_name": "h", "tool_call_id": "c5", "timestamp": T, "outcome": "retried",
+         "content": ["a", {"kind": "binary", "data": BYTES, "media_type": "image/png"}, {"k": 1}],
+         "retry": {"cause": "model_retry", "attempt": 1}},
+        {"part_kind": "tool-return", "tool_name": "h", "tool_call_id": "c6", "timestamp": T, "outcome": "interrupted",
+         "content": {"kind": "image-url", "url": "https://e.org/i", "media_type": None, "vendor_metadata": None}},
+        {"part_kind": "tool-return", "tool_name": "h", "content": [], "tool_call_id": "c7", "timestamp": T},
+        {"part_kind": "tool-availability-delta", "tools_added": ["t"]},
+    ],
+}  # fmt: skip
+OTHERS: Final[list[dict[str, Any]]] = [
+    {"kind": "response", "timestamp": T, "parts": [], "usage": {}, "conversation_id": "c"},
+    {"kind": "request", "timestamp": T, "instructions": "Be longer.", "parts": [], "conversation_id": "c"},
+    {"kind": "response", "timestamp": T, "parts": [{"part_kind": "text", "content": ""}], "conversation_id": "c"},
+    {"kind": "request", "timestamp": T, "parts": [], "state": "interrupted", "conversation_id": "c"},
+    {"kind": "request", "conversation_id": "c", "parts": [
+        {"part_kind": "retry-prompt", "content": "again", "timestamp": T},
+        {"part_kind": "retry-prompt", "content": [FAULT], "timestamp": T},
+        {"part_kind": "retry-feedback", "content": "no", "retry": {"cause": "no_output"}, "timestamp": T},
+        {"part_kind": "compaction", "content": "earlier", "metadata": {"q": 1}},
+        {"part_kind": "speech", "speaker": "user", "transcript": "spoken too"},
+        {"part_kind": "speech", "speaker": "user", "audio": {"kind": "binary", "data": BYTES, "media_type": "audio/wav"}},
+        {"part_kind": "user-prompt", "content": ["only"], "timestamp": T},
+        {"part_kind": "user-prompt", "content": "", "timestamp": T},
+        {"part_kind": "user-prompt", "content": [], "timestamp": T},
+    ]},
+    {"kind": "response", "timestamp": T, "state": "interrupted", "parts": [{"part_kind": "text", "content": "half"}],
+     "conversation_id": "c"},
+]  # fmt: skip
+EVERYTHING: Final = [ASKED, ANSWERED, RETURNED, *OTHERS]
+ASK: Final[dict[str, Any]] = {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "hi"}]}
+
+
+def taken(payload: Any) -> list[Any]:
+    """The messages as Pydantic AI itself reads them."""
+    return ModelMessagesTypeAdapter.validate_json(json.dumps(payload))
+
+
+def history_of(*messages: Any) -> History:
+    [history] = read(json.dumps(messages))
+    return history
+
+
+def bare(value: Any) -> Any:
+    """Null is as good as absent."""
+    if isinstance(value, dict):
+        return {name: bare(inner) for name, inner in value.items() if inner is not None}
+    return [bare(inner) for inner in value] if isinstance(value, list) else value
+
+
+def once_more(messages: list[Message]) -> list[Message]:
+    return imported(history_of(*write(messages).payload))
+
+
+# in and out
+
+
+def test_messages_of_every_kind_go_in_and_out_unchanged() -> None:
+    history = history_of(*EVERYTHING)
+    written = write(imported(history))
+    assert (written.losses, written.repairs, history.losses, history.name) == ((), (), (), "c")
+    assert bare(written.payload) == bare(EVERYTHING)
+    assert taken(written.payload) == taken(EVERYTHING)
+
+
+def test_what_pydantic_ai_dumps_goes_in_and_out_unchanged() -> None:
+    dumped = json.loads(ModelMessagesTypeAdapter.dump_json(taken(EVERYTHING)))
+    written = write(imported(history_of(*dumped)))
+    assert (written.losses, written.repairs) == ((), ())
+    assert taken(written.payload) == taken(dumped)
+
+
+def test_a_history_in_an_object_and_a_message_alone_are_read() -> None:
+    [kept] = read(json.dumps({"messages": EVERYTHING, "user": "u"}))
+    assert (kept.drafts, kept.metadata) == (history_of(*EVERYTHING).drafts, {"user": '"u"'})
+    [alone] = read(json.dumps(ASK))
+    assert [draft.role for draft in alone.drafts] == ["user"]
+
+
+def test_roles_texts_and_statuses_are_what_they_are_everywhere() -> None:
+    messages = imported(history_of(ASKED, ANSWERED, RETURNED))
+    assert [(message.role, message.text) for message in messages] == [
+        ("system", "Be brief."), ("system", "You help."), ("user", 'lookhere{"river": ["Aare"]}'), ("assistant", "I seespoken"),
+        *[("tool", "")] * 7, ("user", "also"), ("system", ""),
+    ]  # fmt: skip
+    assert [message.blocks[0].status for message in messages[4:11]] == [
+        "ok", "error", "denied", "error", "error", "interrupted", "ok",
+    ]  # fmt: skip
+    calls = [block for block in messages[3].blocks if block.kind == "tool_call"]
+    assert [(call.name, call.text, call.parse) for call in calls[:4]] == [
+        ("f", '{"x": [1.5, null]}', "ok"), ("g", '{"y": 1.50}', "ok"), ("h", "{}", "ok"), ("h", "{bro", "bad"),
+    ]  # fmt: skip
+    [draft] = [draft for draft in history_of(ASKED, ANSWERED, RETURNED).drafts if draft.role == "assistant"]
+    used = draft.usage
+    assert used is not None
+    assert (used.input, used.output, used.cached, used.cache_write, used.reasoning) == (9, 5, 4, 1, 2)
+    assert (draft.model, draft.provider, draft.finish_reason, draft.provider_ref) == ("m", "anthropic", "tool_call", "msg_1")
+    assert draft.created_at == 1772600767123
+
+
+def test_instructions_are_a_system_message_where_they_are_new() -> None:
+    def ask(text: str, **more: Any) -> dict[str, Any]:
+        return {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": text, "timestamp": T}], **more}
+
+    answer = {"kind": "response", "parts": [{"part_kind": "text", "content": "so"}], "timestamp": T}
+    said = [ask("1", instructions="A"), answer, ask("2", instructions="A"), answer, ask("3"), answer,
+            ask("4", instructions="B"), answer]  # fmt: skip
+    history = history_of(*said)
+    assert [(draft.role, draft.blocks[0].text) for draft in history.drafts if draft.role != "assistant"] == [
+        ("system", "A"), ("user", "1"), ("user", "2"), ("user", "3"), ("system", "B"), ("user", "4"),
+    ]  # fmt: skip
+    assert write(imported(history)).payload == said
+    assert [len(run.message_ids) for run in runs_of(history, "x")] == [3, 2, 2, 3]  # instructions go with what follows
+    more = [*imported(history), a_message(99, "user", text_block("5"))]
+    assert write(more).payload[-1]["instructions"] == "B"
+
+
+def test_an_answer_that_was_cut_off_is_partial_and_its_run_incomplete() -> None:
+    half = {"kind": "response", "state": "interrupted", "parts": [{"part_kind": "text", "content": "ha"}], "timestamp": T}
+    history = history_of(ASK, half, ASK)
+    ends = [body.outcome for run in runs_of(history, "x") for body in run.bodies if isinstance(body, RunFinished)]
+    assert ends == ["incomplete", "completed"]
+    assert [message.status for message in imported(history)] == ["complete", "partial", "complete"]
+    native = replace(a_message(2, "assistant", text_block("ha")), status="partial")
+    assert write([a_message(1, "user", text_block("?")), native]).payload[1]["state"] == "interrupted"
+
+
+def test_signatures_are_of_the_maker_that_a_part_names_and_go_to_him() -> None:
+    messages = imported(history_of(ASKED, ANSWERED, RETURNED))
+    assert [(block.signature, signer_of(block)) for block in messages[3].blocks if block.signature] == [
+        ("c2ln", "anthropic"), ("gAAA", "openai"), ("dHM=", "google"),
+    ]  # fmt: skip
+    sent = json.dumps(WRITERS["anthropic"](messages).payload)
+    assert '{"type": "thinking", "thinking": "hm", "signature": "c2ln"}' in sent
+    assert '{"type": "redacted_thinking", "data": "eA=="}' in sent
+    assert "gAAA" not in sent
+    items = WRITERS["responses"](messages).payload
+    assert [item["encrypted_content"] for item in items if item.get("type") == "reasoning"] == ["gAAA"]
+    assert [item["id"] for item in items if item.get("type") == "reasoning"] == ["rs_1"]
+
+
+def test_what_is_of_a_kind_that_nobody_knows_is_kept_for_pydantic_ai() -> None:
+    said = [
+        {"kind": "request", "parts": [ASK["parts"][0] | {"timestamp": T}, {"part_kind": "hologram", "n": [1.5]}]},
+        {"kind": "response", "timestamp": T, "hue": "red", "parts": [{"part_kind": "aura", "n": 1}]},
+        {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": [{"kind": "scent", "n": 2}], "timestamp": T}]},
+    ]
+    messages = imported(history_of(*said))
+    assert write(messages).payload == said
+    for name in ("chat", "anthropic", "responses"):
+        losses = [loss.what for loss in WRITERS[name](messages).losses]
+        assert len([what for what in losses if "provider" in what]) == 3, name
+
+
+# older forms
+
+
+def test_calls_without_an_id_are_answered_by_name_and_order() -> None:
+    def call(name: str, **args: int) -> dict[str, Any]:
+        return {"part_kind": "tool-call", "tool_name": name, "args": args, "tool_call_id": None}
+
+    def result(name: str, content: str) -> dict[str, Any]:
+        return {"part_kind": "tool-return", "tool_name": name, "content": content, "tool_call_id": None, "timestamp": T}
+
+    messages = imported(
+        history_of(
+            ASK,
+            {"kind": "response", "parts": [call("f", x=1), call("g"), call("f", x=2)], "timestamp": T},
+            {"kind": "request", "parts": [result("f", "1"), result("f", "2"), result("g", "3")]},
+        )
+    )
+    ids = [block.tool_call_id for block in messages[1].blocks]
+    assert len(set(ids)) == 3
+    assert [message.blocks[0].tool_call_id for message in messages[2:]] == [ids[0], ids[2], ids[1]]
+    written = write(messages)
+    assert written.repairs == ()
+    taken(written.payload)
+
+
+def test_older_names_of_usage_and_ids_are_read() -> None:
+    usage = {"requests": 1, "request_tokens": 7, "response_tokens": 3, "total_tokens": 10, "details": None}
+    old = {
+        "kind": "response",
+        "parts": [{"part_kind": "text", "content": "x"}],
+        "usage": usage,
+        "vendor_id": "v",
+        "timestamp": T,
+    }
+    draft = history_of(ASK, old).drafts[1]
+    assert draft.usage is not None
+    assert (draft.usage.input, draft.usage.output, draft.provider_ref) == (7, 3, "v")
+    assert taken(write(imported(history_of(ASK, old))).payload)[1] == taken([old])[0]
+
+
+def test_usage_of_which_nobody_told_is_none() -> None:
+    zeros = {"input_tokens": 0, "output_tokens": 0, "details": {}}
+    said = {"kind": "response", "parts": [{"part_kind": "text", "content": "x"}], "usage": zeros}
+    assert history_of(ASK, said).drafts[1].usage is None
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        ("", "a JSON list"), ("{", "a JSON list"), ("7", "a JSON list"), ("{}", '"messages"'), ("[1]", "message 1"),
+        ("[", "a list was expected"), ('{"kind":"request"}', '"parts"'),
+        ('[{"role":"user","content":"x"}]', 'message 1: .*"kind"'), ('[{"kind":"request","parts":{}}]', "message 1"),
+        ('[{"kind":"answer","parts":[]}]', '"response"'), ('[{"kind":"request","parts":[7]}]', '"parts" at 0'),
+        ('[{"kind":"request","parts":[{"content":"x"}]}]', '"part_kind" should be text'),
+        ('[{"kind":"request","parts":[{"part_kind":"user-prompt"}]}]', '"content" should be text'),
+        ('[{"kind":"request","parts":[{"part_kind":"user-prompt","content":7}]}]', '"content" should be text'),
+        ('[{"kind":"request","parts":[{"part_kind":"user-prompt","content":[7]}]}]', "a JSON object was expected"),
+        ('[{"kind":"request","parts":[{"part_kind":"user-prompt","content":[{"url":"x"}]}]}]', '"kind" should be text'),
+        ('[{"kind":"request","parts":[{"part_kind":"user-prompt","content":[{"kind":"image-url"}]}]}]', '"url"'),
+        ('[{"kind":"request","parts":[{"part_kind":"tool-return","content":"x"}]}]', '"tool_name"'),
+        ('[{"kind":"request","parts":[{"part_kind":"tool-return","tool_name":"f"}]}]', '"content" is not there'),
+        ('[{"kind":"request","parts":[{"part_kind":"tool-return","tool_name":"f","content":1,"outcome":"odd"}]}]', "denied"),
+        ('[{"kind":"request","parts":[{"part_kind":"system-prompt","content":"x","timestamp":"soon"}]}]', "should be a time"),
+        ('[{"kind":"response","parts":[{"part_kind":"text"}]}]', '"content" should be text'),
+        ('[{"kind":"response","parts":[{"part_kind":"tool-call","tool_name":"f","args":[1]}]}]', '"args"'),
+        ('[{"kind":"response","parts":[{"part_kind":"file","content":{"kind":"image-url","url":"x"}}]}]', '"binary"'),
+        ('[{"kind":"response","parts":[],"usage":{"input_tokens":"many"}}]', "a whole number"),
+    ],
+)  # fmt: skip
+def test_what_are_no_messages_is_refused_with_the_place(bad: str, why: str) -> None:
+    with pytest.raises(FormatError, match=why):
+        list(read(bad))
+
+
+def test_fields_of_another_kind_are_refused_with_their_place() -> None:
+    """Each value of a history is replaced, one at a time: it is read, or refused, and never breaks the reader."""
+    for at, message in enumerate(EVERYTHING):
+        for place in places(message):
+            for wrong in WRONGS:
+                told = json.dumps([*EVERYTHING[:at], put(message, place, wrong), *EVERYTHING[at + 1 :]])
+                try:
+                    messages = imported(next(read(told)))
+                except FormatError as error:
+                    assert str(error).startswith(f"message {at + 1}")  # noqa: PT017 - refusing is one of two right answers
+                else:
+                    json.dumps(WRITERS["pydantic-ai"](messages).payload)
+
+
+# histories of others
+
+
+def test_what_can_not_be_said_is_listed() -> None:
+    result = Block("server_tool_result", sealed=True, tool_call_id="s", opaque=opaque("anthropic", '{"content":[{"x":1}]}'))
+    found = '{"kind":"web_search_result_location","source":{"url":"https://e.org","title":"E","cited_text":"q"}}'
+    blocks = [
+        replace(text_block("x"), citations=(found, '{"kind":"page_location","source":{"page":1}}'),
+                opaque=opaque("google", "{}")),
+        Block("reasoning", text="hm", sealed=True, signature="c2ln"), media_block("image/png"),
+        Block("compaction", text="c", sealed=True),
+        Block("server_tool_call", text="{}", sealed=True, name="search", tool_call_id="s", parse="ok"), result,
+        Block("redacted_reasoning", sealed=True, opaque=opaque("google", "{}")),
+        Block("data", sealed=True, opaque=opaque("ai-sdk", "{}")),
+        Block("provider", sealed=True, opaque=opaque("google", '{"k":1}')), a_call("c"),
+        Block("refusal", text="no", sealed=True),
+        Block("reasoning", text="?", sealed=True, signature="v", opaque=opaque("ag-ui", "{}")),
+    ]  # fmt: skip
+    data = replace(a_result(2, "c").blocks[0], parts='[{"kind":"data","text":"{\\"n\\": 1}"}]', status="synthetic")
+    asked = replace(a_message(0, "developer", text_block("be kind")), name="ann")
+    written = write([asked, a_message(1, "assistant", *blocks), a_message(2, "tool", data)])
+    assert sorted((loss.what, loss.block) for loss in written.losses if loss.block is not None) == [
+        ("Pydantic AI has no form for this (media)", 2), ("Pydantic AI has no form for this (provider)", 8),
+        ("Pydantic AI has no form for this (redacted_reasoning)", 6), ("a citation without an address or words", 0),
+        ("a signature of ag-ui", 11), ("it is sent as text (compaction)", 3), ("it is sent as text (refusal)", 10),
+        ("pydantic-ai can't be told this (data of ai-sdk)", 7), ("what a tool of anthropic gave is sent as it came", 5),
+        ("what only ag-ui knows", 11), ("what only google knows", 0),
+    ]  # fmt: skip
+    assert [loss.what for loss in written.losses if loss.message_id == asked.id] == [
+        "the name of the speaker", "that it is an instruction of the developer, it is sent as the system's",
+    ]  # fmt: skip
+    parts = written.payload[1]["parts"]
+    assert parts[0]["citations"] == [{"sources": [{"kind": "web", "url": "https://e.org", "title": "E", "excerpts": ["q"]}]}]
+    assert parts[1] == {"part_kind": "thinking", "content": "hm", "signature": "c2ln", "provider_name": "anthropic"}
+    assert [part["tool_name"] for part in parts if "builtin" in part["part_kind"]] == ["search", "search"]
+    [returned] = written.payload[2]["parts"]
+    assert (returned["tool_name"], returned["content"], returned["outcome"]) == ("f", {"n": 1}, "interrupted")
+    taken(written.payload)
+
+
+def test_what_makers_hide_goes_out_as_pydantic_ai_has_it() -> None:
+    hidden = [
+        Block("redacted_reasoning", sealed=True, opaque=opaque("anthropic", '{"type":"redacted_thinking","data":"x="}')),
+        Block("redacted_reasoning", sealed=True, provider_ref="rs", signature="gAAA", opaque=opaque("openai", "{}")),
+        Block("compaction", sealed=True, opaque=opaque("openai", '{"type":"compaction","id":"cm","encrypted_content":"gB"}')),
+        replace(a_call("c"), signature="dHM=", opaque=opaque("google", '{"functionCall":{}}')),
+    ]
+    said = write([a_message(1, "assistant", *hidden), a_result(2, "c")]).payload[0]["parts"]
+    assert said[:3] == [
+        {"part_kind": "thinking", "content": "", "provider_name": "anthropic", "signature": "x=", "id": "redacted_thinking"},
+        {"part_kind": "thinking", "content": "", "provider_name": "openai", "signature": "gAAA", "id": "rs"},
+        {"part_kind": "compaction", "id": "cm", "provider_name": "openai", "provider_details": {"encrypted_content": "gB"}},
+    ]
+    assert said[3]["provider_details"] == {"thought_signature": "dHM="}
+    assert said[3]["provider_name"] == "google"
+
+
+def test_a_broken_history_is_mended_and_said() -> None:
+    twice = a_message(2, "assistant", text_block("x\ud83d"), a_call("c"), replace(a_call("d", "{"), sealed=False, parse=None))
+    path = [
+        a_message(1, "user", text_block("?"), text_block(" ")), twice, twice, a_result(3, "nobody"),
+        a_message(4, "user", text_block("well?")), a_result(5, "c", "late"), a_message(6, "assistant", a_call("e")),
+    ]  # fmt: skip
+    written = write(path)
+    assert [message["kind"] for message in written.payload] == ["request", "response"] * 2 + ["request"]
+    assert [part["part_kind"] for part in written.payload[2]["parts"]] == ["tool-return", "user-prompt"]
+    assert written.payload[4]["parts"][0]["outcome"] == "interrupted"
+    assert len(written.repairs) >= 6
+    json.dumps(written.payload, ensure_ascii=False).encode()
+    taken(written.payload)
+
+
+def test_naughty_strings_pass_through_every_place() -> None:
+    for string in naughty():
+        said = [
+            {"kind": "request", "timestamp": T, "metadata": {string: string}, "parts": [
+                {"part_kind": "user-prompt", "timestamp": T, "content": [f"{string}!", {
+                    "kind": "text-content", "content": f"!{string}", "metadata": string}]}]},
+            {"kind": "response", "timestamp": T, "provider_response_id": string, "parts": [
+                {"part_kind": "text", "content": f"{string}!"},
+                {"part_kind": "tool-call", "tool_name": "f", "args": {string: string}, "tool_call_id": "c"}]},
+            {"kind": "request", "parts": [{"part_kind": "tool-return", "tool_name": "f", "tool_call_id": "c", "timestamp": T,
+                                           "content": string, "metadata": {"k": string}}]},
+        ]  # fmt: skip
+        written = write(imported(history_of(*said)))
+        if "\ud83d" in string:
+            assert written.repairs
+        else:
+            assert (written.payload, written.repairs) == (said, ())
+
+
+@given(paths())
+@settings(max_examples=100, deadline=None)
+def test_any_path_goes_out_and_comes_back_the_same(path: list[Message]) -> None:
+    written = write(path)
+    taken(written.payload)
+    back = once_more(path)
+    assert write(back).payload == written.payload
+    if not written.repairs:
+        assert blocks_said(back) == blocks_said(path)
+
+
+@given(HISTORIES)
+@settings(max_examples=200, deadline=None)
+def test_no_history_is_so_broken_that_pydantic_ai_refuses_its_export(history: list[Message]) -> None:
+    taken(WRITERS["pydantic-ai"](history).payload)
