@@ -24,11 +24,11 @@ ROLES: Final = {"__init__", "stream_reader", "reader", "writer", "stream_writer"
 PARTS_OF_ROLES: Final = {
     "agui": {"fields", "growing", "known", "open", "outgoing_message", "stream_events"},
     "ai_sdk": {"growing", "outgoing_message", "stream_chunks"},
-    "chat": {"growing", "usage"},
+    "chat": {"calls", "growing", "usage"},
     "claude_code": {"stream_json"},
     "gemini": {"arguments"},
     "pydantic_ai": {"content"},
-    "responses": {"growing"},
+    "responses": {"growing", "items"},
 }
 """What a format truly has beside the roles that all share."""
 MADE_OF: Final = {"claude_code": {"anthropic"}, "qwen_code": {"gemini"}}
