@@ -24,6 +24,7 @@ ROLES: Final = {"__init__", "stream_reader", "reader", "writer", "stream_writer"
 PARTS_OF_ROLES: Final = {
     "agui": {"fields", "growing", "known", "open", "outgoing_message", "stream_events"},
     "ai_sdk": {"growing", "outgoing_message", "stream_chunks"},
+    "bedrock": {"media"},
     "chat": {"growing", "usage"},
     "claude_code": {"stream_json"},
     "gemini": {"arguments"},
