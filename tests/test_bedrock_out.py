@@ -184,6 +184,13 @@ def test_media_go_out_in_the_formats_there_are(media_type: str, kind: str | None
     assert len(export.losses) == (kind is None)
 
 
+def test_base64_for_addresses_goes_out_in_the_other_alphabet() -> None:
+    media = Block("media", sealed=True, media_type="image/png", fields={"data": "-_-_"})
+    export = write([message("u", "user", media)])
+    assert validate_bedrock(export.payload) == []
+    assert export.payload["messages"][0]["content"] == [{"image": {"format": "png", "source": {"bytes": "+/+/"}}}]
+
+
 def test_an_address_goes_out_where_it_is_in_s3() -> None:
     places = [
         Block("media", sealed=True, media_type="image/png", fields={"url": url}) for url in ("s3://b/k", "https://h/i.png")

@@ -27,7 +27,9 @@ PARTS_OF_ROLES: Final = {
     "bedrock": {"media"},
     "chat": {"growing", "usage"},
     "claude_code": {"stream_json"},
+    "cohere": {"growing"},
     "gemini": {"arguments"},
+    "gemini_interactions": {"growing"},
     "responses": {"growing"},
 }
 """What a format truly has beside the roles that all share."""

@@ -38,6 +38,8 @@ _FORMAT_OF: Final = {
     "audio/x-m4a": "m4a",
 }
 _KIND_OF: Final = {"text": "document", "application": "document"}
+_STANDARD: Final = str.maketrans("-_", "+/")
+"""Google's library writes base64 for addresses; Converse takes the other one."""
 _UNNAMED: Final = "document"
 _NO_NAME: Final = re.compile(r"[^\w\s()\[\]-]|_", re.ASCII)
 _MAX_NAME: Final = 200
@@ -49,7 +51,7 @@ def write_media(block: Block) -> dict[str, Any] | None:
     kind, form = _form_of(media.media_type or "")
     source: dict[str, Any] | None = None
     if media.data is not None:
-        source = {"bytes": media.data}
+        source = {"bytes": media.data.translate(_STANDARD)}
     elif media.url is not None and media.url.startswith("s3://"):
         source = {"s3Location": {"uri": media.url}}
     if source is None or form not in FORMATS.get(kind, ()):
