@@ -79,34 +79,39 @@ class CohereStream(StreamReader[dict[str, JsonText]]):
 
     def content(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`content-start`, `content-delta`."""
+        index, content = need(fields, "index"), inner(fields, "content")
         bodies, draft = self._open()
-        return bodies + draft.take_content(need(fields, "index"), inner(fields, "content"))
+        return bodies + draft.take_content(index, content)
 
     def content_end(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`content-end`."""
+        index = need(fields, "index")
         bodies, draft = self._open()
-        return bodies + draft.seal(("content", need(fields, "index")))
+        return bodies + draft.seal(("content", index))
 
     def plan(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`tool-plan-delta`."""
+        text = maybe_text(need_object(need_object(fields, "delta"), "message"), "tool_plan") or ""
         bodies, draft = self._open()
-        return bodies + draft.plan(maybe_text(need_object(need_object(fields, "delta"), "message"), "tool_plan") or "")
+        return bodies + draft.plan(text)
 
     def call(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`tool-call-start`, `tool-call-delta`."""
+        index, call = need(fields, "index"), inner(fields, "tool_calls")
         bodies, draft = self._open()
-        return bodies + draft.take_call(need(fields, "index"), inner(fields, "tool_calls"))
+        return bodies + draft.take_call(index, call)
 
     def call_end(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`tool-call-end`."""
+        index = need(fields, "index")
         bodies, draft = self._open()
-        return bodies + draft.seal(("call", need(fields, "index")))
+        return bodies + draft.seal(("call", index))
 
     def cite(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`citation-start`: one citation, or a list of them."""
-        bodies, draft = self._open()
         given = need(need_object(need_object(fields, "delta"), "message"), "citations")
         sources = split_array(given) if given.startswith("[") else [given]
+        bodies, draft = self._open()
         return bodies + [body for source in sources for body in draft.take_citation(source)]
 
     def cite_end(self, fields: dict[str, JsonText]) -> list[ev.Body]:  # noqa: ARG002 - one shape
@@ -115,8 +120,8 @@ class CohereStream(StreamReader[dict[str, JsonText]]):
 
     def finish(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`message-end`: why it ends, and usage."""
-        bodies, draft = self._open()
         delta = need_object(fields, "delta")
+        bodies, draft = self._open()
         bodies += draft.measure(maybe_object(delta, "usage"), delta.get("usage", "null"))
         more = {name: text for name, text in delta.items() if name not in ("finish_reason", "usage", "error")}
         more |= {name: text for name, text in fields.items() if name not in _PADDING}
@@ -124,13 +129,15 @@ class CohereStream(StreamReader[dict[str, JsonText]]):
 
     def speak(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`text-generation`."""
+        text = need_text(fields, "text")
         bodies, draft = self._open()
-        return bodies + draft.speak(need_text(fields, "text"))
+        return bodies + draft.speak(text)
 
     def cite_first(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`citation-generation`."""
+        sources = split_array(need(fields, "citations"))
         bodies, draft = self._open()
-        return bodies + [body for source in split_array(need(fields, "citations")) for body in draft.take_citation(source)]
+        return bodies + [body for source in sources for body in draft.take_citation(source)]
 
     def search(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`search-queries-generation`, `search-results`: what it looked for and found."""
@@ -139,20 +146,21 @@ class CohereStream(StreamReader[dict[str, JsonText]]):
 
     def call_piece(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`tool-calls-chunk`: of the plan, or of a call."""
-        bodies, draft = self._open()
         delta = maybe_object(fields, "tool_call_delta")
+        bodies, draft = self._open()
         bodies += draft.plan(maybe_text(fields, "text") or maybe_text(delta, "text") or "")
         return bodies + (draft.take_first_call(delta) if delta.keys() & {"name", "parameters"} else [])
 
     def calls(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`tool-calls-generation`: all of them."""
+        calls = split_array(fields.get("tool_calls", "[]"))
         bodies, draft = self._open()
-        return bodies + draft.put_first_calls(split_array(fields.get("tool_calls", "[]")))
+        return bodies + draft.put_first_calls(calls)
 
     def finish_first(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`stream-end`: the answer once more, with usage."""
-        bodies, draft = self._open()
         response = maybe_object(fields, "response")
+        bodies, draft = self._open()
         whole, said = maybe_text(response, "text") or "", "".join(draft.said)
         if whole.startswith(said):
             bodies += draft.speak(whole[len(said) :])
@@ -162,10 +170,10 @@ class CohereStream(StreamReader[dict[str, JsonText]]):
 
     def answer(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """An answer of version 2 that came whole."""
+        blocks = answer_blocks(Fields(fields["message"], "the message"))
         bodies = self._start(maybe_text(fields, "id"))
         draft = self._known()
-        for block in answer_blocks(Fields(fields["message"], "the message")):
-            bodies += draft.add(block)
+        bodies += [body for block in blocks for body in draft.add(block)]
         usage = fields.get("usage", "null")
         bodies += draft.measure(maybe_object(fields, "usage"), usage)
         bodies += draft.note({name: text for name, text in fields.items() if name not in _OF_ANSWER})

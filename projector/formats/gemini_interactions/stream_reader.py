@@ -79,17 +79,19 @@ class InteractionsStream(StreamReader[dict[str, JsonText]]):
 
     def start_step(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`step.start`, `content.start`."""
-        bodies, draft = self._open()
         index, step = need(fields, "index"), need(fields, "step" if "step" in fields else "content")
-        if need_text(split(step), "type") == RESULT:
+        is_result = need_text(split(step), "type") == RESULT
+        bodies, draft = self._open()
+        if is_result:
             self._results[index] = split(step)
             return bodies
         return bodies + draft.begin_step(index, step)
 
     def grow_step(self, fields: dict[str, JsonText]) -> list[ev.Body] | None:
         """`step.delta`, `content.delta`."""
-        bodies, draft = self._open()
         index, delta = need(fields, "index"), need(fields, "delta")
+        need_text(split(delta), "type")
+        bodies, draft = self._open()
         if index in self._results:
             self._results[index] |= {name: text for name, text in split(delta).items() if name != "type"}
             return bodies
@@ -98,14 +100,15 @@ class InteractionsStream(StreamReader[dict[str, JsonText]]):
 
     def stop_step(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`step.stop`, `content.stop`."""
-        bodies, draft = self._open()
         index = need(fields, "index")
+        bodies, draft = self._open()
         return bodies + draft.end_step(index) + self._end_result(index)
 
     def finish(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`interaction.completed`: how it ends, and usage."""
+        interaction = need_object(fields, "interaction")
         bodies, draft = self._open()
-        return bodies + self._finish(draft, need_object(fields, "interaction"))
+        return bodies + self._finish(draft, interaction)
 
     def whole(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """An interaction that came whole."""

@@ -21,6 +21,7 @@ _ANTHROPIC_BLOCKS: Final = re.compile(
 _COHERE_EVENTS: Final = re.compile(r"message-(start|end)|(content|tool-call|citation)-(start|delta|end)|tool-plan-delta")
 _COHERE_LINES: Final = re.compile(r"stream-(start|end)|(text|citation|search-queries|tool-calls)-generation|search-results")
 _INTERACTIONS: Final = re.compile(r'"(interaction|step|content)\.')
+_IMAGES: Final = re.compile(r'\[\s*"')
 _STEPS: Final = re.compile(r"user_input|model_output")
 _AI_SDK_EVENTS: Final = re.compile(
     r"(start|finish)(-step)?|abort|error|(text|reasoning)-(start|delta|end)|tool-(input|output|approval)-.*|(source|data)-.*"
@@ -185,7 +186,7 @@ _MESSAGES: Final[tuple[tuple[str, Callable[[Fields, str], bool]], ...]] = (
     ("ai-sdk", _has("parts")),
     ("gemini-interactions", _is(_STEPS, "content")),
     ("cohere", _has("tool_plan")),
-    ("ollama", lambda fields, _: "tool_name" in fields or (fields.raw("images") or "").startswith('["')),
+    ("ollama", lambda fields, _: "tool_name" in fields or _IMAGES.match(fields.raw("images") or "") is not None),
     ("cohere", lambda fields, _: re.fullmatch(r'"(USER|CHATBOT|SYSTEM|TOOL)"', fields.raw("role") or "") is not None),
     ("agui", _has("toolCalls", "toolCallId")),
     ("agui", lambda fields, _: fields.raw("role") in ('"activity"', '"reasoning"')),
