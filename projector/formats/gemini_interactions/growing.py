@@ -16,7 +16,7 @@ from projector.formats.gemini_interactions.parts import (
     kind_of,
     summary_text,
 )
-from projector.formats.shared.fields import Fields, says_nothing
+from projector.formats.shared.fields import Fields, is_whole, says_nothing
 from projector.formats.shared.payloads import opaque
 from projector.formats.shared.response import OpenBlock, ResponseDraft
 from projector.formats.shared.stream import maybe_text, maybe_whole, need_text
@@ -166,8 +166,8 @@ class _Step(OpenBlock):
 
     def name(self) -> str | None:
         """The tool's name; one of Google's own is named by its step."""
-        own = self.step.removesuffix("_call") if self.kind == "server_tool_call" else None
-        return maybe_text(self.fields, "name") or own
+        told = maybe_text(self.fields, "name")
+        return self.step.removesuffix("_call") if told is None and self.kind == "server_tool_call" else told
 
     def call_id(self) -> str | None:
         """Whose call or result it is."""
@@ -192,9 +192,10 @@ class _Step(OpenBlock):
 
 
 def _arguments(fields: Mapping[str, JsonText]) -> JsonText:
+    """The input of a call as JSON; where it is text, the JSON in it."""
     given = fields.get("arguments", "{}")
-    text = decode(given) if given.startswith('"') else None
-    return text if isinstance(text, str) and text else given
+    text = decode(given) if given.startswith('"') else ""
+    return text if isinstance(text, str) and is_whole(text) else given
 
 
 def _list(fields: Mapping[str, JsonText], name: str) -> JsonText:
