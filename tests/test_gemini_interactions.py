@@ -233,8 +233,9 @@ def test_an_interaction_with_its_input_is_the_whole_conversation() -> None:
 @pytest.mark.parametrize(
     ("document", "why"),
     [
-        ({"model": "m"}, 'an object with "input"'), ({"input": 7}, "a JSON object was expected"), ([{}], '"type" should be text'),
-        ([{"type": "text"}], '"text" should be text'), ([{"type": "function_result", "result": "x"}], '"call_id" should be text'),
+        ({"model": "m"}, 'an object with "input"'), ({"input": 7}, "a JSON object was expected"),
+        ([{}], '"type" should be text'), ([{"type": "text"}], '"text" should be text'),
+        ([{"type": "function_result", "result": "x"}], '"call_id" should be text'),
     ],
 )  # fmt: skip
 def test_what_is_no_request_is_refused_with_its_place(document: Any, why: str) -> None:
