@@ -35,7 +35,7 @@ def write_block(block: Block) -> dict[str, Any] | None:
     match block.kind:
         case "text":
             said = kept if any(isinstance(kept.get(name), dict) for name in _SAID) else _text(block)
-        case "reasoning":
+        case "reasoning" if block.text or block.signature:
             signed = {"signature": block.signature} if block.signature else {}
             said = {_THOUGHT: {"reasoningText": {"text": block.text} | signed}}
         case "redacted_reasoning" if _is_hidden(kept):

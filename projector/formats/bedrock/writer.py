@@ -94,7 +94,7 @@ class _Writer:
     def _is_expressible(self, message: Message, block: Block) -> bool:
         if not block.sealed or block.kind not in RULES.kinds:
             return True  # what becomes of it is said where the path is mended
-        is_own = maker_of(block) in (None, PROVIDER)
+        is_own = maker_of(block) == PROVIDER
         said = write_block(block)
         if message.role in SYSTEM and (said is None or not said.keys() & set(_IN_SYSTEM)):
             return self._lose(f"an instruction is text, and not {block.kind}", message, block)

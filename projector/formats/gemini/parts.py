@@ -44,7 +44,7 @@ def write_part(block: Block) -> dict[str, Any] | None:
     match block.kind:
         case "text":
             said = kept if kept.get("text") == block.text else {"text": block.text}
-        case "reasoning":
+        case "reasoning" if block.text or block.signature:
             said = kept if kept.get("text") == block.text else {"text": block.text, "thought": True}
         case "tool_call":
             said = {**(kept if _CALL in kept else {}), _CALL: _call(block, kept)}

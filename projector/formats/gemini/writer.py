@@ -89,7 +89,7 @@ class _Writer:
     def _is_expressible(self, message: Message, block: Block) -> bool:
         if message.role in SYSTEM and block.kind != "text":
             return self._lose(f"an instruction is text, and not {block.kind}", message, block)
-        is_own = block.sealed and block.kind in RULES.kinds and maker_of(block) in (None, PROVIDER)
+        is_own = block.sealed and block.kind in RULES.kinds and maker_of(block) == PROVIDER
         if block.kind == "media" and block.sealed and write_part(block) is None:
             return self._lose("media without bytes or an address that Gemini takes", message, block)
         if is_own and write_part(block) is None:
