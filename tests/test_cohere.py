@@ -9,6 +9,7 @@ import pytest
 
 from projector.formats import STREAMS, FormatError
 from projector.formats.cohere.reader import read as read_document
+from projector.formats.recordings.detection import detect
 from projector.formats.recordings.exchanges import format_of
 from tests.new_streams import check_cuts, check_exports, played, read, said
 from tests.shared_data import naughty
@@ -232,6 +233,18 @@ def test_naughty_strings_come_through(text: str) -> None:
     ]  # fmt: skip
     [message], _, _ = played("cohere", events)
     assert (message.text, message.blocks[1].name, message.blocks[1].arguments) == (f"{text}.", text, {text: text})
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"},
+        {"chat_history": [{"type": "human", "content": "hi"}]}, {"chat_history": "hi", "question": "so?"},
+    ],
+)  # fmt: skip
+def test_what_only_looks_alike_is_not_taken_for_coheres(document: Any) -> None:
+    with pytest.raises(FormatError, match="no format is known"):
+        detect(json.dumps(document))
 
 
 def test_addresses_of_both_versions_are_known() -> None:

@@ -109,6 +109,7 @@ HISTORIES: Final[dict[str, list[Any]]] = {
     ],
     "cohere": [
         {"message": "hi", "chat_history": [{"role": "USER", "message": "a"}, {"role": "CHATBOT", "message": "b"}]},
+        {"message": "hi", "chat_history": []},
         [{"role": "USER", "message": "a"}, {"role": "CHATBOT", "message": "b"}],
         {"messages": [USER, {"role": "assistant", "tool_plan": "I look it up.", "tool_calls": [CALL]}]},
         {"response_id": "r", "generation_id": "g", "text": "b", "finish_reason": "COMPLETE",
