@@ -35,8 +35,15 @@ def thought(text: str = "hm", signature: str | None = "c2ln", **more: Any) -> Bl
 
 TEXTS: Final = st.sampled_from(["", " ", "so", "so ", "a\ud83d", "b\0", "é"])
 IDS: Final = st.sampled_from(["a", "b", "a.b", "s", "x" * 70, ""])
-MAKERS: Final = st.sampled_from(["anthropic", "openai", "chat", "google"])
-PAYLOADS: Final = st.sampled_from(['{"type":"hologram"}', "7", '{"type":"tool_use","caller":{"tool_id":"s"}}', '{"id":"rs_1"}'])
+MAKERS: Final = st.sampled_from(["anthropic", "openai", "chat", "google", "bedrock"])
+PAYLOADS: Final = st.sampled_from(
+    [
+        '{"type":"hologram"}', "7", '{"type":"tool_use","caller":{"tool_id":"s"}}', '{"id":"rs_1"}',
+        '{"text":"so","thoughtSignature":"c2ln"}', '{"functionCall":{"name":"f","willContinue":true}}',
+        '{"executableCode":{"code":"1","language":"PYTHON"}}', '{"toolUse":{"toolUseId":"s","type":"server_tool_use"}}',
+        '{"reasoningContent":{"redactedContent":"AA=="}}', '{"cachePoint":{"type":"default"}}',
+    ]
+)  # fmt: skip
 INPUTS: Final = st.sampled_from(["{}", '{"x": 1e400}', '{"x', "[1]", "", '{"y":"\\ud83d"}'])
 EVERY_KIND: Final = [
     "text", "reasoning", "redacted_reasoning", "tool_call", "server_tool_call", "server_tool_result", "media", "provider",

@@ -11,9 +11,18 @@ import pytest
 from projector import End, settle, transcript
 from projector.events import RunFinished, RunStarted, to_event
 from projector.formats.anthropic import writer as anthropic_writer
+from projector.formats.bedrock import writer as bedrock_writer
 from projector.formats.chat import writer as chat_writer
+from projector.formats.gemini import writer as gemini_writer
+from projector.formats.registry import NAMED
 from projector.formats.responses import writer as responses_writer
-from projector.formats.validators import validate_anthropic, validate_chat, validate_responses
+from projector.formats.validators import (
+    validate_anthropic,
+    validate_bedrock,
+    validate_chat,
+    validate_gemini,
+    validate_responses,
+)
 from stream import Event
 from tests.broken_histories import user
 from tests.corpus import look
@@ -38,7 +47,9 @@ SOURCES: Final = [
 ]
 WRITERS: Final[dict[str, tuple[Callable[..., Export], Callable[[Any], list[str]]]]] = {
     "anthropic": (anthropic_writer.write, validate_anthropic),
+    "bedrock": (bedrock_writer.write, validate_bedrock),
     "chat": (chat_writer.write, validate_chat),
+    "gemini": (gemini_writer.write, validate_gemini),
     "responses": (responses_writer.write, validate_responses),
 }
 REASONING: Final = ("reasoning", "redacted_reasoning")
@@ -82,10 +93,10 @@ def paths(messages: Sequence[Message]) -> Iterator[list[Message]]:
 def check(path: list[Message], where: str) -> None:
     """It is taken as it is, and when the conversation goes on; the messages are what they were."""
     before = list(path)
-    for write, validate in WRITERS.values():
+    for name, (write, validate) in WRITERS.items():
         for messages in (path, [*path, user("u2", "go on")]):
             export = write(messages)
-            sent = export.payload["messages"] if isinstance(export.payload, dict) else export.payload
+            sent = export.payload[NAMED[name].lists[0]] if isinstance(export.payload, dict) else export.payload
             assert not sent or validate(export.payload) == [], where  # of an empty history there is nothing to send
             assert sent or messages is path, where
     assert path == before

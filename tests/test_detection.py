@@ -109,6 +109,25 @@ HISTORIES: Final[dict[str, list[Any]]] = {
         RECORD | {"parentUuid": "p", "type": "assistant", "message": ANSWER | {"content": [TEXT], "id": "m", "model": "m"}},
         {"type": "user", "message": USER, "session_id": "s", "parent_tool_use_id": None, "uuid": "u"},
     ],
+    "cohere": [
+        {"message": "hi", "chat_history": [{"role": "USER", "message": "a"}, {"role": "CHATBOT", "message": "b"}]},
+        {"message": "hi", "chat_history": []},
+        [{"role": "USER", "message": "a"}, {"role": "CHATBOT", "message": "b"}],
+        {"messages": [USER, {"role": "assistant", "tool_plan": "I look it up.", "tool_calls": [CALL]}]},
+        {"response_id": "r", "generation_id": "g", "text": "b", "finish_reason": "COMPLETE",
+         "chat_history": [{"role": "USER", "message": "a"}, {"role": "CHATBOT", "message": "b"}]},
+    ],
+    "gemini-interactions": [
+        {"model": "m", "input": "hi", "system_instruction": "be brief"},
+        {"model": "m", "input": "hi", "previous_interaction_id": "v1_x"},
+        [{"type": "user_input", "content": [TEXT]}, {"type": "model_output", "content": [TEXT]}],
+        {"id": "v1_x", "object": "interaction", "status": "completed", "input": "hi",
+         "steps": [{"type": "model_output", "content": [TEXT]}]},
+    ],
+    "ollama": [
+        {"model": "m", "messages": [{"role": "user", "content": "hi", "images": ["iVBORw0KGgo="]}]},
+        [{"role": "assistant", "content": ""}, {"role": "tool", "content": "1", "tool_name": "f"}],
+    ],
     "gemini": [
         {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]},
         [{"role": "user", "parts": [{"text": "hi"}]}],
@@ -156,6 +175,9 @@ HISTORIES: Final[dict[str, list[Any]]] = {
 """Whole documents of one JSON value."""
 
 LINES: Final[dict[str, list[list[Any]]]] = {
+    "cohere": [[{"role": "USER", "message": "a"}, {"role": "CHATBOT", "message": "b"}]],
+    "gemini-interactions": [[{"model": "m", "input": "hi", "system_instruction": "be brief"}] * 2],
+    "ollama": [[{"messages": [{"role": "user", "content": "hi", "images": ["iVBORw0KGgo="]}]}] * 2],
     "agui": [[{"id": "1", "role": "user", "content": "hi"}, {"id": "2", "role": "reasoning", "content": "hm"}]],
     "ai-sdk": [[{"id": "1", "role": "user", "parts": [TEXT]}, {"id": "2", "role": "assistant", "parts": [TEXT]}]],
     "anthropic": [[USER, SAID], [{"system": "s", "messages": [USER]}] * 2],
@@ -208,6 +230,24 @@ EVENTS: Final[dict[str, list[dict[str, Any]]]] = {
         {"contentBlockStop": {"contentBlockIndex": 0}}, {"messageStop": {"stopReason": "end_turn"}},
     ],
     "chat": [{"id": "x", "choices": [{"index": 0, "delta": {"role": "assistant", "content": "hi"}}]}, CHAT_END],
+    "cohere": [
+        {"type": "message-start", "id": "x", "delta": {"message": {"role": "assistant"}}},
+        {"type": "content-start", "index": 0, "delta": {"message": {"content": {"type": "text", "text": ""}}}},
+        {"type": "content-delta", "index": 0, "delta": {"message": {"content": {"text": "hi"}}}},
+        {"type": "content-end", "index": 0},
+        {"type": "message-end", "delta": {"finish_reason": "COMPLETE", "usage": {"tokens": {"input_tokens": 1}}}},
+    ],
+    "gemini-interactions": [
+        {"event_type": "interaction.created", "interaction": {"id": "v1_x", "status": "in_progress", "object": "interaction"}},
+        {"event_type": "step.start", "index": 0, "step": {"type": "model_output"}},
+        {"event_type": "step.delta", "index": 0, "delta": {"type": "text", "text": "hi"}},
+        {"event_type": "step.stop", "index": 0},
+        {"event_type": "interaction.completed", "interaction": {"id": "v1_x", "status": "completed"}},
+    ],
+    "ollama": [
+        {"model": "m", "created_at": "x", "message": {"role": "assistant", "content": "hi"}, "done": False},
+        {"model": "m", "message": {"role": "assistant", "content": ""}, "done": True, "done_reason": "stop", "eval_count": 1},
+    ],
     "gemini": [
         {"candidates": [{"content": {"role": "model", "parts": [{"text": "hi"}]}, "index": 0}]},
         {"candidates": [{"content": {"role": "model", "parts": [{"text": "."}]}, "finishReason": "STOP"}]},
@@ -232,6 +272,12 @@ WHOLE: Final[dict[str, list[dict[str, Any]]]] = {
     "bedrock": [{"output": {"message": {"role": "assistant", "content": [{"text": "hi"}]}}, "stopReason": "end_turn"}],
     "chat": [{"id": "x", "object": "chat.completion",
               "choices": [{"index": 0, "message": ANSWER, "finish_reason": "stop"}]}],
+    "cohere": [{"id": "x", "message": {"role": "assistant", "content": [TEXT]}, "finish_reason": "COMPLETE", "usage": {}},
+               {"response_id": "r", "generation_id": "g", "text": "hi", "finish_reason": "COMPLETE"}],
+    "gemini-interactions": [{"id": "v1_x", "object": "interaction", "status": "completed",
+                             "steps": [{"type": "model_output", "content": [TEXT]}]},
+                            {"id": "v1_x", "object": "interaction", "status": "completed", "outputs": [TEXT]}],
+    "ollama": [{"model": "m", "message": {"role": "assistant", "content": "hi"}, "done": True, "done_reason": "stop"}],
     "gemini": [{"candidates": [{"content": {"role": "model", "parts": [{"text": "hi"}]}, "finishReason": "STOP"}]},
                {"promptFeedback": {"blockReason": "SAFETY"}}],
     "responses": [{"id": "r", "object": "response", "status": "completed",
@@ -244,6 +290,9 @@ REQUESTS: Final[dict[str, tuple[str, Any]]] = {
     "anthropic": ("https://api.anthropic.com/v1/messages", {"model": "m", "max_tokens": 1, "messages": [USER]}),
     "bedrock": ("https://h/model/m/converse-stream", {"messages": [{"role": "user", "content": [{"text": "hi"}]}]}),
     "chat": ("https://api.openai.com/v1/chat/completions", {"model": "m", "messages": [USER]}),
+    "cohere": ("https://api.cohere.com/v2/chat", {"model": "m", "messages": [USER]}),
+    "gemini-interactions": ("https://g/v1beta/interactions?alt=sse", {"model": "m", "input": "hi"}),
+    "ollama": ("http://localhost:11434/api/chat", {"model": "m", "messages": [USER]}),
     "gemini": ("https://g/v1beta/models/m:streamGenerateContent?alt=sse", HISTORIES["gemini"][0]),
     "responses": ("https://api.openai.com/v1/responses", {"model": "m", "input": "hi"}),
 }

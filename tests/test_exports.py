@@ -60,7 +60,7 @@ def test_any_conversation_is_taken_by_every_provider_and_stays_as_it_is(steps: l
             for name in FORMATS:
                 export = await ledger.export("c", name)
                 json.dumps(export.payload)
-                sent = export.payload["messages"] if isinstance(export.payload, dict) else export.payload
+                sent = export.payload[NAMED[name].lists[0]] if isinstance(export.payload, dict) else export.payload
                 if name in VALIDATORS and sent:
                     assert VALIDATORS[name](export.payload) == []
                 assert (await ledger.export("c", name)) == export

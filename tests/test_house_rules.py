@@ -24,9 +24,12 @@ ROLES: Final = {"__init__", "stream_reader", "reader", "writer", "stream_writer"
 PARTS_OF_ROLES: Final = {
     "agui": {"fields", "growing", "known", "open", "outgoing_message", "stream_events"},
     "ai_sdk": {"growing", "outgoing_message", "stream_chunks"},
+    "bedrock": {"media"},
     "chat": {"calls", "growing", "usage"},
     "claude_code": {"stream_json"},
+    "cohere": {"growing"},
     "gemini": {"arguments"},
+    "gemini_interactions": {"growing"},
     "pydantic_ai": {"content"},
     "responses": {"growing", "items"},
 }

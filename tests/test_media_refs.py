@@ -125,9 +125,24 @@ QWEN_CODE: Final[list[Any]] = [
             {"inlineData": {"mimeType": "image/png", "data": BASE64}}]}}]),
     )
 ]  # fmt: skip
+BEDROCK: Final[dict[str, Any]] = {"messages": [
+    {"role": "user", "content": [{"text": "look"}, {"image": {"format": "png", "source": {"bytes": BASE64}}}]},
+    {"role": "assistant", "content": [{"toolUse": {"toolUseId": "c", "name": "f", "input": {}}}]},
+    {"role": "user", "content": [{"toolResult": {"toolUseId": "c", "content": [
+        {"image": {"format": "png", "source": {"bytes": BASE64}}}]}}]},
+]}  # fmt: skip
+COHERE: Final[dict[str, Any]] = {"messages": [
+    {"role": "user", "content": [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": URL}}]},
+]}  # fmt: skip
+INTERACTIONS: Final[dict[str, Any]] = {"input": [
+    {"type": "user_input", "content": [{"type": "image", "mime_type": "image/png", "data": BASE64}]},
+    {"type": "model_output", "content": [{"type": "image", "mime_type": "image/png", "data": BASE64}]},
+]}  # fmt: skip
+OLLAMA: Final[dict[str, Any]] = {"messages": [{"role": "user", "content": "look", "images": [BASE64]}]}
 DOCUMENTS: Final[dict[str, Any]] = {
     "chat": CHAT, "anthropic": ANTHROPIC, "responses": RESPONSES, "ai-sdk": AI_SDK, "agui": AGUI, "langchain": LANGCHAIN,
-    "gemini": GEMINI, "codex": CODEX, "pydantic-ai": PYDANTIC_AI, "qwen-code": QWEN_CODE,
+    "gemini": GEMINI, "codex": CODEX, "bedrock": BEDROCK, "cohere": COHERE, "gemini-interactions": INTERACTIONS,
+    "ollama": OLLAMA, "pydantic-ai": PYDANTIC_AI, "qwen-code": QWEN_CODE,
 }  # fmt: skip
 MAKERS: Final = sorted(DOCUMENTS.keys() & WRITERS.keys())
 
@@ -279,7 +294,7 @@ async def test_a_digest_in_a_result_is_text(ledger: Ledger) -> None:
 
 def test_every_reader_is_looked_at_or_has_no_media() -> None:
     assert READERS.keys() - DOCUMENTS.keys() == {
-        "bedrock", "chatgpt", "claude-code", "pi", "sharegpt", "swe-agent", "tau-bench", "trees",
+        "chatgpt", "claude-code", "pi", "sharegpt", "swe-agent", "tau-bench", "trees",
     }  # fmt: skip
 
 

@@ -13,9 +13,12 @@ from projector.formats.chat import FORMAT as CHAT
 from projector.formats.chatgpt import FORMAT as CHATGPT
 from projector.formats.claude_code import FORMAT as CLAUDE_CODE
 from projector.formats.codex import FORMAT as CODEX
+from projector.formats.cohere import FORMAT as COHERE
 from projector.formats.format import Export
 from projector.formats.gemini import FORMAT as GEMINI
+from projector.formats.gemini_interactions import FORMAT as GEMINI_INTERACTIONS
 from projector.formats.langchain import FORMAT as LANGCHAIN
+from projector.formats.ollama import FORMAT as OLLAMA
 from projector.formats.outgoing.free_form import export_soundly, stream_soundly, written
 from projector.formats.pi import FORMAT as PI
 from projector.formats.pydantic_ai import FORMAT as PYDANTIC_AI
@@ -43,8 +46,11 @@ FORMATS: Final[tuple[Format, ...]] = (
     CHATGPT,
     CLAUDE_CODE,
     CODEX,
+    COHERE,
     GEMINI,
+    GEMINI_INTERACTIONS,
     LANGCHAIN,
+    OLLAMA,
     PI,
     PYDANTIC_AI,
     QWEN_CODE,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -12,7 +11,8 @@ from projector.formats.format import FormatError
 from projector.formats.shared.fields import Fields
 from projector.formats.shared.makers import ANTHROPIC
 from projector.formats.shared.payloads import media_of, opaque, part_block, payload_for
-from projector.json_text import JsonText, decode, dump, is_json, join_fields, plain, split
+from projector.formats.shared.values import value_of
+from projector.json_text import JsonText, decode, dump, is_json, join_fields, split
 from projector.message import Block
 
 if TYPE_CHECKING:
@@ -145,30 +145,6 @@ def write_part(part: Mapping[str, Any]) -> dict[str, Any] | None:
     if "opaque" in part and not block.text:  # only another maker can read it
         return None
     return {"type": "text", "text": block.text or dump(part)}
-
-
-def value_of(text: JsonText) -> Any:
-    """JSON text as plain values; None for what can't be read."""
-    try:
-        return plain(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def numbers_as_text(text: JsonText) -> int:
-    """How many numbers in JSON text no float holds; `value_of` gives them as text."""
-    found: list[str] = []
-
-    def note(number: str) -> object:
-        if isinstance(plain(number), str):
-            found.append(number)
-        return None
-
-    try:
-        json.loads(text, parse_float=note, parse_int=note)
-    except (ValueError, RecursionError):
-        return 0
-    return len(found)
 
 
 def lost_citations(block: Block) -> int:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from projector.formats.anthropic.parts import known_block, value_of, write_block
+from projector.formats.anthropic.parts import known_block, write_block
 from projector.formats.shared.makers import ANTHROPIC
 from projector.formats.shared.payloads import maker_of
+from projector.formats.shared.values import value_of
 from projector.json_text import plain
 
 if TYPE_CHECKING:

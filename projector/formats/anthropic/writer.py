@@ -17,8 +17,6 @@ from projector.formats.anthropic.parts import (
     is_plain,
     known_block,
     lost_citations,
-    numbers_as_text,
-    value_of,
     write_block,
     write_part,
 )
@@ -28,6 +26,7 @@ from projector.formats.outgoing.repair import SYSTEM, mend
 from projector.formats.outgoing.unicode import mend_json
 from projector.formats.shared.history import Loss
 from projector.formats.shared.payloads import maker_of
+from projector.formats.shared.values import numbers_as_text, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from projector.formats.format import FormatError
+from projector.formats.gemini.parts import SHELL
 from projector.formats.gemini.stream_reader import PROVIDER, GeminiStream
-from projector.formats.shared.blocks import blocks_of, kept_block, media_block, part_data
+from projector.formats.shared.blocks import blocks_of, kept_block, media_block, part_data, part_kept, part_media
 from projector.formats.shared.fields import Fields
 from projector.formats.shared.history import History, HistoryMessage, result_draft, text_block
+from projector.json_text import join_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from projector.json_text import JsonText
     from projector.message import Block
 
 _EXPECTED: Final = 'a request of generateContent was expected: an object with "contents"'
@@ -70,8 +73,17 @@ class _Calls:
         if call is not None:
             self._open.remove(call)
         told = ref or (call.tool_call_id if call is not None else None) or ""
-        result = result_draft(told, f"[{part_data(given.raw('response') or '{}')}]")
-        return replace(result, metadata=given.rest("id", "response"))
+        parts = ",".join([part_data(given.raw("response") or "{}"), *map(_media_part, given.objects("parts"))])
+        rest = given.rest("id", "response", "parts", *(["name"] if call is not None else []))
+        return replace(result_draft(told, f"[{parts}]"), metadata={SHELL: join_fields(rest)} if rest else {})
+
+
+def _media_part(part: Fields) -> JsonText:
+    """Media beside what a result says."""
+    block = _block(part)
+    if block.kind != "media":
+        return part_kept(PROVIDER, part.source)
+    return part_media(block.media_type, data=block.fields.get("data"), url=block.fields.get("url"))
 
 
 def _block(part: Fields) -> Block:

@@ -83,7 +83,7 @@ def _as_text(message: Message, block: Block, rules: Rules, notes: Notes) -> Bloc
 
 
 def _is_blank(message: Message, block: Block, notes: Notes) -> bool:
-    says = block.text.strip() or (block.kind == "reasoning" and (block.signature or block.opaque))
+    says = block.text.strip() or block.signature or (block.kind == "reasoning" and block.opaque)  # Gemini signs empty texts too
     if block.kind in _SAID and not says:
         notes.repair(f"a blank block ({block.kind}) is not sent", message, block)
         return True

@@ -18,6 +18,12 @@ _ANTHROPIC_EVENTS: Final = re.compile(r"message_(start|delta|stop)|content_block
 _ANTHROPIC_BLOCKS: Final = re.compile(
     r"tool_use|server_tool_use|thinking|redacted_thinking|document|search_result|container_upload|mcp_tool_use|(\w+_)?tool_result"
 )
+_COHERE_EVENTS: Final = re.compile(r"message-(start|end)|(content|tool-call|citation)-(start|delta|end)|tool-plan-delta")
+_COHERE_ROLES: Final = re.compile(r'"(USER|CHATBOT|SYSTEM|TOOL)"', re.IGNORECASE)
+_COHERE_LINES: Final = re.compile(r"stream-(start|end)|(text|citation|search-queries|tool-calls)-generation|search-results")
+_INTERACTIONS: Final = re.compile(r'"(interaction|step|content)\.')
+_IMAGES: Final = re.compile(r'\[\s*"')
+_STEPS: Final = re.compile(r"user_input|model_output")
 _AI_SDK_EVENTS: Final = re.compile(
     r"(start|finish)(-step)?|abort|error|(text|reasoning)-(start|delta|end)|tool-(input|output|approval)-.*|(source|data)-.*"
     r"|file|message-metadata"
@@ -128,6 +134,24 @@ def _is_sharegpt(message: Fields) -> bool:
     return "from" in message and "value" in message
 
 
+def _is_cohere_message(message: Fields) -> bool:
+    """A message of its first version."""
+    return _COHERE_ROLES.fullmatch(message.raw("role") or "") is not None and any(map(message.has, ("message", "tool_results")))
+
+
+def _is_cohere_answer(fields: Fields, _: str) -> bool:
+    """One that came whole; its reasons are in capitals, those of a choice of Chat Completions are not."""
+    reason, message = fields.raw("finish_reason") or "", fields.raw("message") or ""
+    return message.startswith("{") and reason.isupper()
+
+
+def _is_interaction(fields: Fields) -> bool:
+    return fields.raw("object") == '"interaction"'
+
+
+_OF_INTERACTIONS: Final = _has("system_instruction", "previous_interaction_id", "generation_config", "response_modalities")
+
+
 def _is_ai_sdk_event(fields: Fields, kind: str) -> bool:
     return _AI_SDK_EVENTS.fullmatch(kind) is not None and not any(map(fields.has, ("role", "content")))
 
@@ -153,6 +177,17 @@ _RECORDS: Final[tuple[tuple[Literal["stream", "history"], str, Callable[[Fields,
     ("stream", "gemini", _has("candidates", "promptFeedback")),
     ("stream", "bedrock", _has("messageStart", "contentBlockStart", "contentBlockDelta")),
     ("stream", "bedrock", lambda fields, _: "stopReason" in fields and (fields.raw("output") or "").startswith("{")),
+    ("history", "cohere", lambda fields, _: any(map(_is_cohere_message, _objects(fields, "chat_history")))),
+    ("history", "cohere", lambda fields, _: (fields.raw("message") or "")[:1] == '"' and fields.raw("chat_history") == "[]"),
+    ("stream", "cohere", _is(_COHERE_EVENTS)),
+    ("stream", "cohere", lambda fields, _: _COHERE_LINES.fullmatch((fields.raw("event_type") or "").strip('"')) is not None),
+    ("stream", "cohere", _is_cohere_answer),
+    ("stream", "cohere", _both("generation_id", "text")),
+    ("history", "gemini-interactions", lambda fields, _: "input" in fields and _is_interaction(fields)),
+    ("stream", "gemini-interactions", lambda fields, _: _is_interaction(fields)),
+    ("stream", "gemini-interactions", lambda fields, _: _INTERACTIONS.match(fields.raw("event_type") or "") is not None),
+    ("history", "gemini-interactions", lambda fields, kind: not kind and "input" in fields and _OF_INTERACTIONS(fields, kind)),
+    ("stream", "ollama", lambda fields, _: "done" in fields and (fields.raw("message") or "").startswith("{")),
     ("stream", "responses", lambda fields, kind: fields.raw("object") == '"response"' or kind.startswith("response.")),
     ("history", "gemini", _has("contents")),
     ("history", "responses", lambda fields, kind: "input" in fields and not kind),
@@ -172,6 +207,15 @@ _MESSAGES: Final[tuple[tuple[str, Callable[[Fields, str], bool]], ...]] = (
     ("pydantic-ai", lambda fields, _: fields.raw("kind") in ('"request"', '"response"') and "parts" in fields),
     ("gemini", lambda fields, _: bool(parts := _objects(fields, "parts")) and not any(map(_type, parts))),
     ("ai-sdk", _has("parts")),
+    ("gemini-interactions", _is(_STEPS, "content")),
+    ("cohere", _has("tool_plan")),
+    (
+        "ollama",
+        lambda fields, _: (
+            (fields.raw("role") == '"tool"' and "tool_name" in fields) or _IMAGES.match(fields.raw("images") or "") is not None
+        ),
+    ),
+    ("cohere", lambda fields, _: _is_cohere_message(fields)),
     ("agui", _has("toolCalls", "toolCallId")),
     ("agui", lambda fields, _: fields.raw("role") in ('"activity"', '"reasoning"')),
     ("responses", _is(_RESPONSES_ITEMS)),

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from projector import events as ev
 from projector.formats.shared.payloads import opaque
-from projector.json_text import JsonText, dump
+from projector.json_text import JsonText, dump, text_of
 from projector.message import Block
-from projector.run_draft import MessageDraft, amend, freeze_block, grow_block, seal_block, start_block
+from projector.run_draft import MessageDraft, Usage, amend, freeze_block, grow_block, seal_block, start_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,6 +27,15 @@ def blocks_of(bodies: Iterable[ev.Body]) -> tuple[Block, ...]:
         elif isinstance(body, ev.BlockAnnotated):
             draft = amend(draft, body)
     return _blocks(draft)
+
+
+def usage_in(bodies: Iterable[ev.Body]) -> Usage | None:
+    """The tokens that events tell of, where they do."""
+    used = [body for body in bodies if isinstance(body, ev.RunUsage)]
+    if not used:
+        return None
+    last = used[-1]
+    return Usage(last.input, last.output, last.cached, last.cache_write, last.reasoning, text_of(last.raw))
 
 
 def part_text(text: str) -> JsonText:

@@ -1,0 +1,123 @@
+"""An answer of Cohere while it is streamed: contents and calls by their index, the plan, citations, usage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from projector import events as ev
+from projector.formats.cohere.parts import KIND_OF, PLAN, TEXT_OF, citation
+from projector.formats.shared.response import OpenBlock, ResponseDraft
+from projector.formats.shared.stream import maybe_object, maybe_text, maybe_whole, need_object, need_text
+from projector.json_text import JsonText, decode, raw, split
+from projector.message import Block
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class Answer(ResponseDraft[OpenBlock]):
+    """A response of either version. Contents, calls and citations are counted apart from each other."""
+
+    def __init__(self, run_id: str, message_id: str, step: int, ref: str | None) -> None:
+        super().__init__(run_id, message_id, step, ref)
+        self._numbers: dict[JsonText, int] = {}
+        self._plan: int | None = None
+        self._calls = 0
+        self.said: list[str] = []
+        """Text that goes on without an index, as the first version streams it."""
+
+    def plan(self, text: str) -> list[ev.Body]:
+        """More of what the model is about to do."""
+        if not text:
+            return []
+        bodies = self.say("reasoning", PLAN, text)
+        self._plan = self.growing.number if self.growing is not None else None
+        return bodies
+
+    def speak(self, text: str) -> list[ev.Body]:
+        """More text."""
+        self.said.append(text)
+        return self.say("text", None, text) if text else []
+
+    def take_content(self, index: JsonText, content: Mapping[str, JsonText]) -> list[ev.Body]:
+        """A content begins, or goes on."""
+        kind = next((name for name in TEXT_OF if name in content), maybe_text(content, "type") or "text")
+        block = self.open.get(("content", index))
+        bodies: list[ev.Body] = []
+        if block is None:
+            block = OpenBlock(KIND_OF.get(kind, "provider"), None if kind in KIND_OF else kind)
+            bodies = [*self.hush(), *self.begin(("content", index), block)]
+            self._numbers[index] = block.number
+        return bodies + self.grow(block, maybe_text(content, TEXT_OF.get(kind, "")) or "")
+
+    def take_call(self, index: JsonText, call: Mapping[str, JsonText]) -> list[ev.Body]:
+        """A call begins, or its arguments go on."""
+        function = maybe_object(call, "function")
+        block = self.open.get(("call", index))
+        bodies: list[ev.Body] = []
+        if block is None:
+            block = OpenBlock("tool_call")
+            ref = maybe_text(call, "id")
+            bodies = [*self.hush(), *self.begin(("call", index), block, maybe_text(function, "name"), self.name_call(ref))]
+        return bodies + self.grow(block, maybe_text(function, "arguments") or "")
+
+    def take_first_call(self, delta: Mapping[str, JsonText]) -> list[ev.Body]:
+        """A piece of a call of the first version: its name, or more of its parameters."""
+        key = ("call", delta.get("index", "0"))
+        block = self.open.get(key)
+        bodies: list[ev.Body] = []
+        if block is None:
+            block = OpenBlock("tool_call")
+            bodies = [*self.hush(), *self.begin(key, block, maybe_text(delta, "name"), self.name_call(None))]
+        return bodies + self.grow(block, maybe_text(delta, "parameters") or "")
+
+    def put_first_calls(self, calls: Iterable[JsonText]) -> list[ev.Body]:
+        """The calls of the first version as a whole; those that came in pieces end here."""
+        bodies = self.hush()
+        for at, text in enumerate(calls):
+            call = split(text)
+            name, given = need_text(call, "name"), call.get("parameters", "{}")
+            block = self.open.get(("call", str(at)))
+            if block is None:
+                ref = self.name_call(None)
+                bodies += self.put(Block("tool_call", name=name, tool_call_id=ref, input=given, parse="ok"))
+            else:
+                block.whole = given
+                bodies += self.seal(("call", str(at)))
+        return bodies
+
+    def has_calls(self) -> bool:
+        """Whether a call was said."""
+        return self._calls > 0
+
+    def name_call(self, ref: str | None) -> str:
+        """The id of a call; one that has none is named by its place."""
+        self._calls += 1
+        return ref or f"{self.message_id}.call{self._calls}"
+
+    def add(self, block: Block) -> list[ev.Body]:
+        """A block that came whole, with its citations."""
+        bodies = self.hush() + self.put(block)
+        number = self.blocks - 1
+        return bodies + [body for one in block.citations for body in self.cite(number, one)]
+
+    def take_citation(self, text: JsonText) -> list[ev.Body]:
+        """A source of a content, by its index; of the newest text where there is none."""
+        source = split(text)
+        number = self._numbers.get(source.get("content_index", ""), self.last_text)
+        if decode(source.get("type", "null")) == "PLAN":
+            number = self._plan
+        return [] if number is None else self.cite(number, citation(text))
+
+    def measure(self, usage: Mapping[str, JsonText], text: JsonText) -> list[ev.Body]:
+        """Tokens that were read and written; where only what is billed is told, that."""
+        counts = maybe_object(usage, "tokens") or maybe_object(usage, "billed_units")
+        if not counts:
+            return []
+        given, made = maybe_whole(counts, "input_tokens"), maybe_whole(counts, "output_tokens")
+        return self.use(ev.RunUsage("", "", given, made, maybe_whole(usage, "cached_tokens"), raw=raw(text)))
+
+
+def inner(fields: Mapping[str, JsonText], name: str) -> dict[str, JsonText]:
+    """What a delta says of a message's field. Raises `FormatError`."""
+    return need_object(need_object(need_object(fields, "delta"), "message"), name)
