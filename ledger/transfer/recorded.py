@@ -8,20 +8,27 @@ from projector import events as ev
 from projector.json_text import join_fields, raw
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ledger.transfer.adapted import Stream
     from ledger.transfer.archive import Kept
-    from projector.formats.shared.history import History
+    from projector.formats.shared.history import History, Loss
 
 
 class Recorded(NamedTuple):
-    """A conversation of a file: a history, and what was answered to it; of several answers each is a branch.
+    """A conversation of a file: a history, with answers in it that are kept as they came, by their places; or streams.
 
-    Or what `ledger.transfer.archive` has kept of one.
+    Of several streams each is a branch. Or what `ledger.transfer.archive` has kept of one.
     """
 
     history: History | None = None
     answers: tuple[Stream, ...] = ()
     kept: Kept | None = None
+    kept_answers: Mapping[int, Stream] = {}
+    losses: tuple[Loss, ...] = ()
+    """What has no place, beside that of the history."""
+    broken: tuple[str, ...] = ()
+    """What was passed over because it can't be read, each with its place."""
 
     @property
     def name(self) -> str | None:

@@ -8,15 +8,16 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ledger.transfer.adapted import Recording, Stream, check_stream
+from ledger.transfer.adapted import Recording, check_stream, read_streams
 from ledger.transfer.archive import read_lines
+from ledger.transfer.cassettes import read_conversations
 from ledger.transfer.files import FileError, open_lines, read_whole, telling
 from ledger.transfer.recorded import Recorded
 from projector.formats import READERS, STREAMS, FormatError
+from projector.formats.recordings.cassettes import is_cassette, is_json_cassette
 from projector.formats.recordings.detection import TAILFOLD, Detected, detect
 from projector.formats.recordings.documents import first_values, is_of_lines, read_document
-from projector.formats.recordings.exchanges import read_exchanges
-from projector.formats.recordings.transport import Unwrap, read_all, read_cassette
+from projector.formats.recordings.transport import Unwrap, read_all
 from stream.limits import MAX_ID_BYTES, check_id
 
 if TYPE_CHECKING:
@@ -73,13 +74,13 @@ def look_through(path: Path, format_name: str) -> Recording:
         file = stack.enter_context(open_lines(path))
         if format_name == AUTO:
             found = read_file(stack, file, path)
-            if len(found) != 1 or found[0].history is not None or len(found[0].answers) != 1:
+            if len(found) != 1 or found[0].history is not None or not found[0].answers:
                 raise FileError(f"{path}: this is no recorded stream but a history: use `tailfold import`")
-            [stream] = found[0].answers
+            stream = found[0].answers[-1]
             name, checked = stream.format, stream.checked
         else:
             try:
-                name, checked = format_name, check_stream(path, format_name, _payloads(file, path), "r")
+                name, checked = format_name, check_stream(path, format_name, _payloads(file, path))
             except FormatError as error:
                 raise FileError(f"{path}: {error}") from error
 
@@ -122,19 +123,17 @@ def fit_id(name: str) -> str:
 def _read(stack: ExitStack, file: IO[bytes], path: Path, format_name: str) -> list[Recorded]:
     head = file.read(_CHUNK_BYTES)
     body = head.removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r\n")
-    is_yaml = path.name.removesuffix(".gz").endswith((".yaml", ".yml"))
-    if is_yaml or body.startswith(b"interactions:"):
-        cassette = read_cassette(head + read_whole(file, path))
-        if cassette.frames:
-            raise FormatError("this is a two-way session over a websocket: no format takes those in")
-        return _recorded(stack, path, read_exchanges(cassette.exchanges))
+    if is_cassette(head, path.name):
+        return read_conversations(stack, path, head + read_whole(file, path))
     if body and body[:1] not in (b"{", b"["):
         first = _first_payload(head, file)
         found = _choose(format_name, [first.data], first.place)
         if found.name not in STREAMS:
             raise FormatError(f"{first.place}: a JSON document of the format {found.name} was expected, and this is a stream")
-        return [Recorded(answers=(_stream(stack, path, found.name, _payloads(file, path)),))]
+        return [_streamed(stack, path, found.name, file)]
     text = _text(head + read_whole(file, path))
+    if is_json_cassette(text):
+        return read_conversations(stack, path, text.encode())
     if format_name in (AUTO, MESSAGES) and (format_name == MESSAGES or is_messages(body)):
         return [Recorded(kept=kept) for kept in read_lines(text)]
     place = "line 1" if is_of_lines(text) else "the document"
@@ -142,7 +141,7 @@ def _read(stack: ExitStack, file: IO[bytes], path: Path, format_name: str) -> li
     if found.name == TAILFOLD:
         raise FormatError("this is an export of Tailfold behind something else: its header was expected on the first line")
     if found.kind == "stream":
-        return [Recorded(answers=(_stream(stack, path, found.name, _payloads(file, path)),))]
+        return [_streamed(stack, path, found.name, file)]
     return [Recorded(history) for history in _histories(text, found.name)]
 
 
@@ -166,24 +165,9 @@ def _choose(format_name: str, values: Sequence[JsonText], place: str) -> Detecte
     return Detected("history" if format_name in READERS else "stream", format_name)
 
 
-def _recorded(
-    stack: ExitStack, path: Path, exchanges: Sequence[tuple[History, Sequence[tuple[str, bytes, str]]]]
-) -> list[Recorded]:
-    """The conversations of a cassette. Raises `FileError` for an answer that its adapter does not take."""
-    found = []
-    for history, answers in exchanges:
-        streams = []
-        for name, body, place in answers:
-            try:
-                streams.append(_stream(stack, path, name, read_all([body]), place))
-            except FormatError as error:
-                raise FormatError(f"{place}: {error}") from error
-        found.append(Recorded(history, tuple(streams)))
-    return found
-
-
-def _stream(stack: ExitStack, path: Path, name: str, payloads: Iterator[Payload], key: str = "") -> Stream:
-    return stack.enter_context(closing(Stream(path, name, payloads, key)))
+def _streamed(stack: ExitStack, path: Path, name: str, file: IO[bytes]) -> Recorded:
+    streams = read_streams(path, name, _payloads(file, path))
+    return Recorded(answers=tuple(stack.enter_context(closing(stream)) for stream in streams))
 
 
 def _payloads(file: IO[bytes], path: Path) -> Iterator[Payload]:

@@ -14,7 +14,7 @@ FORMAT: Final = Format(
     maker=PROVIDER,
     stream=BedrockStream,
     read=read,
-    endpoint=re.compile(r"/converse(-stream)?$"),
+    endpoint=re.compile(r"/converse(-stream)?$|/invoke(-with-response-stream)?$"),
     wants_object=True,
     wants_list=True,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _SHOWN: Final = 60
+_SCANNER: Final = json.JSONDecoder()
+_BETWEEN: Final = re.compile(r"[\s,]*")
+_CLOSED: Final = ("{", "[", '"')
 _ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -130,6 +135,24 @@ def items_of(text: JsonText, place: str) -> list[JsonText]:
         return split_array(text)
     except (InvalidJson, ValueError, IndexError) as error:
         raise FormatError(f"{place}: a list was expected, not {shown(text)} ({error})") from error
+
+
+def whole_items(text: str) -> tuple[list[JsonText], str | None]:
+    """The items of a list that breaks off as far as they are whole, and what stands behind them; None where it is whole."""
+    items: list[JsonText] = []
+    at = len(text) - len(text.lstrip("\ufeff \t\r\n")) + 1
+    while True:
+        at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr] # it matches nothing, too
+        if text[at : at + 1] == "]":
+            return items, None
+        try:
+            _, end = _SCANNER.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return items, text[at:]
+        if not text[end:].lstrip().startswith((",", "]")) and text[at] not in _CLOSED:
+            return items, text[at:]  # a number may have gone on
+        items.append(text[at:end])
+        at = end
 
 
 def messages_of(text: str, expected: str) -> list[Fields] | Fields:
