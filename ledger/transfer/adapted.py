@@ -17,6 +17,7 @@ from projector.events import to_event
 from projector.formats import STREAMS, FormatError, StreamEnd
 from projector.formats.registry import NAMED
 from projector.formats.shared.fields import is_whole
+from projector.formats.shared.history import Loss
 from projector.formats.shared.media_refs import Attachment
 from projector.json_text import raw
 from projector.validation import validate
@@ -69,6 +70,14 @@ class Stream:
         self.checked = self._adapter.finish()
         if error is not None and self.checked.end.outcome != "failed":
             self.checked = self.checked._replace(end=StreamEnd("failed", error=error), is_torn=False)
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """What has no place in its run."""
+        if self._adapter.has_content or self.outcome != "completed":
+            return ()
+        place = f"{self.key}: " if self.key else ""
+        return (Loss(f"{place}the answer has no content: no message is kept of it"),)
 
     def run_of(self, run_id: str, parent: str | None) -> Iterator[Encoded]:
         """The events of its run, read again each time; of a stream that breaks off, or has no end, an incomplete one."""
@@ -169,6 +178,7 @@ class _Adapter:
         self._path, self._name, self._take = path, name, take
         self._torn: tuple[Payload, FormatError] | None = None
         self.count = 0
+        self.has_content = False
 
     def feed(self, payload: Payload, skip: Skip | None = None) -> None:
         """Raises `FileError` for what is no event, unless it is the last and breaks off, or `skip` gets it."""
@@ -179,7 +189,8 @@ class _Adapter:
             self._torn = payload, FormatError("it breaks off")
             return
         try:
-            made = [each for body in self._adapter.feed(payload.data) for each in self._encoder.put(body)]
+            bodies = self._adapter.feed(payload.data)
+            made = [each for body in bodies for each in self._encoder.put(body)]
             validate([each.event for each in made])
         except FormatError as error:
             if self.count and not is_whole(payload.data):
@@ -190,6 +201,7 @@ class _Adapter:
             self._refuse(payload, FormatError(error.why), skip)
         else:
             self.count += 1
+            self.has_content = self.has_content or any(map(_is_content, bodies))
             for each in made:
                 self._take(each)
 
@@ -204,6 +216,13 @@ class _Adapter:
         if skip is None or not self.count:
             raise FileError(f"{self._path}, {why}") from error
         skip(FormatError(why))
+
+
+def _is_content(body: ev.Body) -> bool:
+    """Whether an event leaves something of a message when its run ends."""
+    if isinstance(body, ev.BlockStarted):
+        return body.kind not in ("text", "reasoning")
+    return isinstance(body, ev.BlockDelta | ev.ToolResult)
 
 
 class _Spool:

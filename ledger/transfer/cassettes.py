@@ -151,6 +151,7 @@ class _Answers:
     def _kept(self, sent: Sent, streams: Sequence[Stream], *losses: str) -> Turn:
         for number, stream in enumerate(streams):
             self.streams[self._turns, number] = self._stack.enter_context(closing(stream))
+        self.losses += [loss for stream in streams for loss in stream.losses]
         return self._as_turn(sent, [((_told(stream),), True) for stream in streams], *losses)
 
     def _as_turn(self, sent: Sent, answers: list[tuple[tuple[HistoryMessage, ...], bool]], *losses: str) -> Turn:

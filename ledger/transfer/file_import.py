@@ -117,7 +117,7 @@ async def import_source(
                 taken = await import_history(ledger, name, recorded, advance)
         except InvalidEvent as error:
             raise FileError(f"{source.path}: conversation {name!r} can't be stored: {error.why}") from error
-        losses = (*(() if recorded.history is None else recorded.history.losses), *recorded.losses)
+        losses = tuple(recorded.told)
         return ImportedHistory(str(source.path), name, taken.events, taken.runs, taken.known, taken.head, losses)
 
     for outcome in await _each(import_one, list(zip(names, source.recorded, strict=False))):

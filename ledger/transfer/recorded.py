@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from projector import events as ev
+from projector.formats.shared.history import Loss, is_empty
 from projector.json_text import join_fields, raw
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from ledger.transfer.adapted import Stream
     from ledger.transfer.archive import Kept
-    from projector.formats.shared.history import History, Loss
+    from projector.formats.shared.history import History
 
 
 class Recorded(NamedTuple):
@@ -29,6 +30,17 @@ class Recorded(NamedTuple):
     """What has no place, beside that of the history."""
     broken: tuple[str, ...] = ()
     """What was passed over because it can't be read, each with its place."""
+
+    @property
+    def told(self) -> Iterator[Loss]:
+        """All that has no place; a message without content is no message when its run ends."""
+        yield from self.losses
+        if self.history is None:
+            return
+        yield from self.history.losses
+        for at, draft in enumerate(self.history.drafts):
+            if at not in self.kept_answers and is_empty(draft):
+                yield Loss(f"message {at + 1}, of the role {draft.role}, has no content: nothing is kept of it")
 
     @property
     def name(self) -> str | None:

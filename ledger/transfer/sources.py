@@ -167,7 +167,8 @@ def _choose(format_name: str, values: Sequence[JsonText], place: str) -> Detecte
 
 def _streamed(stack: ExitStack, path: Path, name: str, file: IO[bytes]) -> Recorded:
     streams = read_streams(path, name, _payloads(file, path))
-    return Recorded(answers=tuple(stack.enter_context(closing(stream)) for stream in streams))
+    losses = tuple(loss for stream in streams for loss in stream.losses)
+    return Recorded(answers=tuple(stack.enter_context(closing(stream)) for stream in streams), losses=losses)
 
 
 def _payloads(file: IO[bytes], path: Path) -> Iterator[Payload]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from projector import events as ev
 from projector.formats.format import FormatError, StreamEnd
+from projector.formats.shared.aws_frames import exception_of
 from projector.formats.shared.payloads import opaque
 from projector.formats.shared.response import OpenBlock, ResponseDraft
 from projector.formats.shared.stream import (
@@ -71,6 +72,8 @@ class AnthropicStream(StreamReader[dict[str, JsonText]]):
 
     def _read(self, text: JsonText) -> tuple[str, dict[str, JsonText]]:
         fields = split(text)
+        if "type" not in fields and (told := exception_of(fields)) is not None:
+            return "error", {"error": told}
         if "type" not in fields:
             raise InvalidJson("it has no type")
         kind = decode(fields["type"])

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Final
 
 from projector.formats.anthropic.stream_reader import AnthropicStream
 from projector.formats.format import FormatError
-from projector.formats.shared.blocks import blocks_of, kept_block, media_block, part_kept, part_media, part_text
+from projector.formats.shared.blocks import (
+    blocks_of,
+    kept_block,
+    media_block,
+    part_kept,
+    part_media,
+    part_said,
+    part_text,
+    said_block,
+)
 from projector.formats.shared.fields import Fields, items_of
 from projector.formats.shared.history import HistoryMessage, result_draft, text_block
 from projector.formats.shared.makers import ANTHROPIC
@@ -45,6 +54,14 @@ def user_blocks(content: JsonText, place: str) -> tuple[Block, ...]:
     )
 
 
+def require_content(message: Fields) -> None:
+    """Raises `FormatError` for a message that has none: another program wrote it."""
+    if not message.has("content"):
+        raise message.wrong(
+            f'"content" should be text or a list of blocks, and it is not there, but {sorted(message.names())[:8]}'
+        )
+
+
 def results_of(content: JsonText, place: str) -> list[HistoryMessage]:
     """The results of tools in a user's message, each a message of its own."""
     if content.lstrip().startswith('"'):
@@ -67,8 +84,9 @@ def usage_of(usage: Fields | None) -> Usage | None:
 
 def _user_block(block: Fields) -> Block:
     kind = block.text("type")
-    if kind == "text" and block.names() <= {"type", "text"}:
-        return text_block(block.text("text"))
+    if kind == "text":
+        text = block.text("text")
+        return text_block(text) if block.names() <= {"type", "text"} else said_block(PROVIDER, text, block.source)
     source = block.object("source")
     if kind in ("image", "document") and source is not None and block.names() <= {"type", "source"}:
         data, url = source.maybe_text("data"), source.maybe_text("url")
@@ -103,8 +121,9 @@ def _is_media(source: Fields) -> bool:
 
 def _part(item: Fields) -> JsonText:
     kind, source = item.maybe_text("type"), item.object("source")
-    if kind == "text" and item.names() <= {"type", "text"}:
-        return part_text(item.text("text"))
+    if kind == "text":
+        text = item.text("text")
+        return part_text(text) if item.names() <= {"type", "text"} else part_said(PROVIDER, text, item.source)
     if kind == "image" and source is not None and _is_media(source):
         return part_media(source.maybe_text("media_type"), data=source.maybe_text("data"), url=source.maybe_text("url"))
     return part_kept(PROVIDER, item.source)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from projector.formats.anthropic.stream_reader import AnthropicStream
-from projector.formats.claude_code.parts import PROVIDER, assistant_blocks, results_of, usage_of, user_blocks
+from projector.formats.claude_code.parts import PROVIDER, assistant_blocks, require_content, results_of, usage_of, user_blocks
 from projector.formats.format import FormatError
 from projector.formats.shared.blocks import blocks_of
 from projector.formats.shared.history import History, HistoryMessage, Loss
@@ -128,8 +128,10 @@ class _Log:
         elif kind == "stream_event":
             _feed(thread, record)
         elif kind == "assistant":
+            require_content(record.need("message"))
             _answer(thread, record, record.need("message"))
         elif kind == "user":
+            require_content(record.need("message"))
             _ask(thread, record, record.need("message"))
         elif kind == "result":
             self._result = record

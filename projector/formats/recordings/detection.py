@@ -6,7 +6,9 @@ import re
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from projector.formats.format import FormatError
+from projector.formats.shared.aws_frames import exception_of
 from projector.formats.shared.fields import Fields, items_of, shown
+from projector.json_text import split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -141,10 +143,12 @@ _RECORDS: Final[tuple[tuple[Literal["stream", "history"], str, Callable[[Fields,
     ("history", "claude-code", _is(_CLAUDE_RECORDS, "sessionId")),
     ("history", "claude-code", _is(re.compile("summary"), "leafUuid")),
     ("history", "claude-code", _is(_CLAUDE_NOTES)),
+    ("history", "claude-code", lambda fields, _: (fields.raw("loglines") or "").startswith("[")),
     ("stream", "chat", _has("choices")),
     ("stream", "gemini", _has("candidates", "promptFeedback")),
     ("stream", "bedrock", _has("messageStart", "contentBlockStart", "contentBlockDelta")),
     ("stream", "bedrock", lambda fields, _: "stopReason" in fields and (fields.raw("output") or "").startswith("{")),
+    ("stream", "bedrock", lambda fields, _: exception_of(split(fields.source)) is not None),
     ("stream", "responses", lambda fields, kind: fields.raw("object") == '"response"' or kind.startswith("response.")),
     ("history", "gemini", _has("contents")),
     ("history", "responses", lambda fields, kind: "input" in fields and not kind),

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 from projector.formats.format import FormatError
 from projector.formats.shared.frames import Gathering, Payload
-from projector.json_text import InvalidJson, decode, dump, is_json, split
+from projector.json_text import InvalidJson, JsonText, decode, dump, is_json, join_fields, split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _PRELUDE: Final = struct.Struct(">III")  # length of all, length of the headers, checksum of these two
 _CRC: Final = struct.Struct(">I")
@@ -28,6 +28,18 @@ _FIXED: Final = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}  # header type
 _SIZED: Final = (6, 7)  # bytes and text, behind their length
 _TEXT: Final = 7
 _CHUNK: Final = "chunk"
+_EXCEPTION: Final = ("Exception", "Error")
+
+
+def exception_of(fields: Mapping[str, JsonText]) -> JsonText | None:
+    """The error that a frame tells, with its type; None for a frame that tells of none, or for something else."""
+    name = next(iter(fields), "")
+    if len(fields) != 1 or not name.endswith(_EXCEPTION):
+        return None
+    if not fields[name].lstrip().startswith("{"):
+        return None
+    told = split(fields[name])
+    return join_fields({"type": dump(name)} | told) if "type" not in told else fields[name]
 
 
 class FrameReader(Gathering):

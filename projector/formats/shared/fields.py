@@ -56,6 +56,12 @@ class Fields:
             raise self.wrong(f'"{name}" should be text, and it is not there')
         return value
 
+    def need_texts(self, *names: str) -> None:
+        """Raises `FormatError` unless these fields are text, and not empty."""
+        for name in names:
+            if not self.text(name):
+                raise self.wrong(f'"{name}" should say something, and it is empty')
+
     def maybe_text(self, name: str) -> str | None:
         """A field that is text, if it is there."""
         value = self._value(name)
