@@ -73,6 +73,8 @@ class ChatStream(StreamReader[dict[str, JsonText]]):
             return [*bodies, *([ev.RawEvent(PROVIDER, raw(text))] if "error" not in fields else [])]
         kept: dict[str, JsonText] = {name: value for name, value in fields.items() if name not in _OF_CHUNK}
         is_unsaid = len(choices) > (first is not None)
+        if is_unsaid:  # the others stay as they came: a run is one line
+            kept["other_choices"] = str(max(map(_index_of, choices)))
         if first is not None:
             kept |= {name: value for name, value in first.items() if name not in _OF_CHOICE}
             kept |= {name: value for name, value in delta.items() if name not in OF_DELTA}

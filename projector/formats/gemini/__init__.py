@@ -8,6 +8,7 @@ from typing import Final
 from projector.formats.format import Format
 from projector.formats.gemini.reader import read
 from projector.formats.gemini.stream_reader import PROVIDER, GeminiStream
+from projector.formats.shared.choices import take_apart
 
 FORMAT: Final = Format(
     name="gemini",
@@ -18,4 +19,5 @@ FORMAT: Final = Format(
     lists=("contents",),
     wants_object=True,
     wants_list=True,
+    choices=lambda chunk: take_apart(chunk, "candidates", ("usageMetadata", "promptFeedback")),
 )

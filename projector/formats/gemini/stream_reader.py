@@ -89,6 +89,7 @@ class GeminiStream(StreamReader[dict[str, JsonText]]):
         bodies += draft.ground(first.get("groundingMetadata"))
         bodies += draft.measure(fields.get("usageMetadata", "null"))
         if any(item is not first for item in candidates):
+            bodies += draft.note_news({"other_candidates": str(len(candidates) - bool(first))})
             bodies.append(ev.RawEvent(PROVIDER, raw(text)))
         return bodies + self._finish(draft, fields, first)
 
