@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from projector.formats.anthropic.stream_reader import AnthropicStream
 from projector.formats.format import FormatError
 from projector.formats.shared.blocks import (
@@ -22,6 +24,8 @@ from projector.formats.shared.makers import ANTHROPIC
 from projector.run_draft import Usage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from projector.json_text import JsonText
     from projector.message import Block
 
@@ -80,6 +84,25 @@ def usage_of(usage: Fields | None) -> Usage | None:
     total = None if fresh is None else fresh + (cached or 0) + (written or 0)
     thought = details.whole("thinking_tokens") if details is not None else None
     return Usage(total, output, cached, written, thought, usage.source)
+
+
+def total(drafts: Sequence[HistoryMessage], used: Usage | None) -> list[HistoryMessage]:
+    """The messages of a turn, which used that much; what their own numbers leave out, the last answer has.
+
+    Numbers of a message are often those of its beginning.
+    """
+    at = next((at for at in reversed(range(len(drafts))) if drafts[at].role == "assistant"), None)
+    if used is None or at is None:
+        return list(drafts)
+    told = [draft.usage for draft in drafts if draft.usage is not None]
+    own = drafts[at].usage or Usage()
+    more: dict[str, int] = {}
+    for name in ("input", "output", "cached", "cache_write", "reasoning"):
+        left = (getattr(used, name) or 0) - sum(getattr(each, name) or 0 for each in told)
+        if left > 0:
+            more[name] = (getattr(own, name) or 0) + left
+    usage = replace(own, raw=used.raw, **more) if more else drafts[at].usage
+    return [*drafts[:at], replace(drafts[at], usage=usage), *drafts[at + 1 :]]
 
 
 def _user_block(block: Fields) -> Block:
