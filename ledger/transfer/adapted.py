@@ -213,7 +213,7 @@ class _Adapter:
 
     def _refuse(self, payload: Payload, error: FormatError, skip: Skip | None) -> None:
         why = f"{payload.place or 'the body'}: this is no {self._name} stream: {error}"
-        if skip is None or not self.count:
+        if skip is None or (not self.count and is_whole(payload.data)):
             raise FileError(f"{self._path}, {why}") from error
         skip(FormatError(why))
 

@@ -28,8 +28,6 @@ class Recorded(NamedTuple):
     kept_answers: Mapping[int, Stream] = {}
     losses: tuple[Loss, ...] = ()
     """What has no place, beside that of the history."""
-    broken: tuple[str, ...] = ()
-    """What was passed over because it can't be read, each with its place."""
 
     @property
     def told(self) -> Iterator[Loss]:

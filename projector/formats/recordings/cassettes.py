@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _INSTALL: Final = 'cassettes need PyYAML: pip install "tailfold[formats]"'
 _EXPECTED: Final = 'a cassette was expected: a YAML document with "interactions", or with "requests" and "responses"'
 _LISTS: Final = ("interactions", "http_interactions", "requests", "responses")
+_HEAD: Final = 64 * 1024
+"""How far the first name of a list is looked for."""
 _BEGINNINGS: Final = tuple(f"{name}:".encode() for name in _LISTS)
 
 
@@ -68,6 +70,8 @@ def is_cassette(head: bytes, name: str) -> bool:
 
 def is_json_cassette(document: JsonText) -> bool:
     """Whether a JSON document is one."""
+    if not any(f'"{name}"' in document[:_HEAD] for name in _LISTS):
+        return False
     try:
         fields = split(document)
     except InvalidJson:

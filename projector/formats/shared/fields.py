@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 60
 _SCANNER: Final = json.JSONDecoder()
+FIRST_NAME: Final = re.compile(r'[\s,]*"([^"\\]*)"\s*:\s*')
+"""The next name of an object, up to its value."""
 _BETWEEN: Final = re.compile(r"[\s,]*")
 _CLOSED: Final = ("{", "[", '"')
 _ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -151,14 +153,21 @@ def whole_items(text: str) -> tuple[list[JsonText], str | None]:
         at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr] # it matches nothing, too
         if text[at : at + 1] == "]":
             return items, None
-        try:
-            _, end = _SCANNER.raw_decode(text, at)
-        except (ValueError, RecursionError):
+        end = scan_value(text, at)
+        if end is None:
             return items, text[at:]
         if not text[end:].lstrip().startswith((",", "]")) and text[at] not in _CLOSED:
             return items, text[at:]  # a number may have gone on
         items.append(text[at:end])
         at = end
+
+
+def scan_value(text: str, at: int) -> int | None:
+    """Where the JSON value that begins at a place ends; None where it breaks off."""
+    try:
+        return _SCANNER.raw_decode(text, at)[1]
+    except (ValueError, RecursionError):
+        return None
 
 
 def messages_of(text: str, expected: str) -> list[Fields] | Fields:
