@@ -129,7 +129,7 @@ class _Answers:
         error: JsonText = text if is_whole(text) else dump({"message": text[:_SHOWN].strip() or f"status {exchange.status}"})
         if exchange.error_type and error.lstrip().startswith("{"):
             error = f'{{"type":{dump(exchange.error_type)},{error.strip()[1:]}' if error.strip() != "{}" else error
-        if is_whole(text):
+        if is_whole(text) and not exchange.error_type:
             try:
                 [stream] = read_streams(self._path, sent.name, read_all([exchange.body]), exchange.place)
             except (FormatError, FileError):
