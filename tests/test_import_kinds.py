@@ -98,6 +98,21 @@ async def test_a_reason_may_be_a_number(ledger: Ledger, tmp_path: Path, number: 
     assert (one.texts, one.runs[0].finish_reason) == (["Hello."], name)
 
 
+ANSWERS: dict[str, Any] = {
+    "chat": {"choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello."}, "finish_reason": 1}]},
+    "bedrock": {"output": {"message": {"role": "assistant", "content": [{"text": "Hello."}]}}, "stopReason": 1},
+    "anthropic": {
+        "type": "message", "role": "assistant", "content": [{"type": "text", "text": "Hello."}], "stop_reason": 1, "usage": {},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+async def test_a_number_for_a_reason_is_kept_of_every_provider(ledger: Ledger, tmp_path: Path, name: str) -> None:
+    one = await read(ledger, tmp_path / "c.json", ANSWERS[name])
+    assert (one.texts, one.runs[0].finish_reason) == (["Hello."], "1")
+
+
 async def test_a_prompt_may_be_blocked_for_a_reason_that_is_a_number(ledger: Ledger, tmp_path: Path) -> None:
     one = await read(ledger, tmp_path / "c.json", {"promptFeedback": {"blockReason": 3}})
     assert ([block.kind for block in one.messages[0].blocks], one.runs[0].finish_reason) == (["refusal"], "BLOCKLIST")

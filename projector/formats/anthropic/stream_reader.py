@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from projector import events as ev
 from projector.formats.format import FormatError, StreamEnd
 from projector.formats.shared.aws_frames import exception_of
+from projector.formats.shared.fields import reason_of
 from projector.formats.shared.payloads import opaque
 from projector.formats.shared.response import OpenBlock, ResponseDraft
 from projector.formats.shared.stream import (
@@ -116,7 +117,7 @@ class AnthropicStream(StreamReader[dict[str, JsonText]]):
     def change(self, draft: Draft, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`message_delta`: why it stops, and usage."""
         delta = need_object(fields, "delta")
-        reason: Any = decode(delta.get("stop_reason", "null"))
+        reason = reason_of(delta.get("stop_reason", "null"))
         self._conclude(StreamEnd("completed", finish_reason=reason))
         rest = {name: text for name, text in fields.items() if name not in ("type", "delta", "usage")}
         bodies = draft.note(delta | rest)

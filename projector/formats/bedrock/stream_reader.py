@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from projector import events as ev
 from projector.formats.format import FormatError, StreamEnd
 from projector.formats.shared.aws_frames import FrameReader
+from projector.formats.shared.fields import reason_of
 from projector.formats.shared.payloads import opaque
 from projector.formats.shared.response import OpenBlock, ResponseDraft
 from projector.formats.shared.stream import StreamReader, maybe_text, maybe_whole, need, need_object, need_text, need_whole
@@ -165,7 +166,7 @@ class BedrockStream(StreamReader[dict[str, JsonText]]):
     def stop(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`messageStop`: the response is whole."""
         bodies, draft = self._open()
-        reason: Any = decode(need(fields, "stopReason"))
+        reason = reason_of(need(fields, "stopReason"))
         self._conclude(StreamEnd("completed", finish_reason=reason))
         rest = {name: text for name, text in fields.items() if name not in ("stopReason", _PADDING)}
         bodies += draft.note(rest)

@@ -14,7 +14,7 @@ from projector.formats.chat.growing import OF_DELTA, Answer, has_content
 from projector.formats.chat.parts import PROVIDER, check_delta
 from projector.formats.chat.usage import read_usage
 from projector.formats.format import FormatError, StreamEnd
-from projector.formats.shared.fields import items_of, says_nothing, shown, text_of_field
+from projector.formats.shared.fields import items_of, reason_of, says_nothing, shown, text_of_field
 from projector.formats.shared.stream import StreamReader
 from projector.json_text import JsonText, decode, raw, split
 
@@ -86,7 +86,7 @@ class ChatStream(StreamReader[dict[str, JsonText]]):
             bodies += said or []
         bodies += draft.learn(kept)
         if first is not None and not says_nothing(first.get("finish_reason", "null")):
-            reason = text_of_field(first, "finish_reason")
+            reason = reason_of(first["finish_reason"])
             bodies += self._finish(StreamEnd("failed" if reason == "error" else "completed", finish_reason=reason))
         if usage is not None and usage != draft.used:  # a total, however often it comes
             bodies += draft.use(usage)

@@ -210,6 +210,16 @@ def count_of(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def reason_of(text: JsonText) -> str | None:
+    """Why a response stopped; some libraries write the number of a reason. None where that says nothing."""
+    value = decode(text)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if value is not None and not isinstance(value, str):
+        raise FormatError(f"a reason to stop should be text, not {shown(text)}")
+    return value or None
+
+
 def says_nothing(text: JsonText) -> bool:
     """Whether a field is as good as absent: null, or empty."""
     return text.strip() in ("null", '""', "[]", "{}")
