@@ -127,22 +127,22 @@ class Ledger:
         return await import_history(self.engine, conversation, Recorded(history))
 
     async def import_file(
-        self, path: str | PathLike[str], *, format: str = AUTO, into: str | None = None, progress: Progress = untold,  # noqa: A002
+        self, path: str | PathLike[str], *, format: str = AUTO, into: str | None = None,  # noqa: A002
+        skip_broken: bool = False, progress: Progress = untold,
     ) -> ImportReport:  # fmt: skip
         """Takes in a file, gzipped or not, of another program or provider, or what `tailfold export` wrote; twice adds nothing.
 
-        All of it is looked through before anything is stored. Of a folder each file below it is taken in or refused, and
-        one that is refused does not stop the others. `format` is told by the file itself, or one of those that
-        `tailfold import --format` takes. A conversation has the id that it had in an export of ours, else the name of the
-        file, and behind it of the conversation where the file holds several; with `into`, which is for a file of one,
-        that. `progress` hears what is done. The report says of each conversation what was added, what was there, and what
-        has no place here.
+        All of it is looked through before anything is stored; of a folder each file is taken in or refused. `format` is
+        told by the file itself, or one of `tailfold import --format`. A conversation has the id of an export of ours, else
+        the name of the file, with its own behind it where a file holds several; `into`, for a file of one, is its id. With
+        `skip_broken` the rest is taken in where a line, a message, a conversation or an exchange can't be read. `progress`
+        hears what is done. The report says what was added, was there, has no place here, or was passed over.
 
         Raises `FileError` with the place and the way out for a file that can't be read, is of no such format, or holds what
         can't be stored, `ImportDiffers` where the conversation holds something else in its place, `ValueError` for a
         format that is none, and for `into` with a folder, `InvalidId`.
         """
-        return await import_file(self.engine, path, format=format, into=into, progress=progress)
+        return await import_file(self.engine, path, format=format, into=into, skip_broken=skip_broken, progress=progress)
 
     async def select(self, conversation: str, message_id: str) -> None:
         """Makes the path through a committed message the active one, until a later turn is committed at one of its forks.

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from ledger import Ledger
+    from ledger.transfer.adapted import Skip
     from ledger.transfer.recorded import Recorded
     from projector.formats import StreamFormat
 
@@ -59,7 +60,7 @@ async def test_a_file_is_taken_in_once_and_the_report_says_what_became_of_it(led
     path.write_text(json.dumps(TALK))
     first = await ledger.import_file(path)
     head = (await ledger.store.bounds("lobby")).head
-    assert first == ((ImportedHistory(str(path), "lobby", head, 1, 0, head, ()),), ())
+    assert first == ((ImportedHistory(str(path), "lobby", head, 1, 0, head, ()),), (), ())
     [again] = (await ledger.import_file(str(path), format="chat")).conversations
     assert again == ImportedHistory(str(path), "lobby", 0, 0, 2, head, ())
     [other] = (await ledger.import_file(path, into="other")).conversations
@@ -189,9 +190,9 @@ async def test_a_file_is_looked_through_beside_the_loop(
 ) -> None:
     threads: list[int] = []
 
-    def look(stack: ExitStack, file: IO[bytes], path: Path, name: str) -> list[Recorded]:
+    def look(stack: ExitStack, file: IO[bytes], path: Path, name: str, skip: Skip | None) -> list[Recorded]:
         threads.append(threading.get_ident())
-        return read_file(stack, file, path, name)
+        return read_file(stack, file, path, name, skip)
 
     monkeypatch.setattr("ledger.transfer.file_import.read_file", look)
     path = tmp_path / "c.json"

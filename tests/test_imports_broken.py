@@ -146,7 +146,8 @@ def test_what_was_imported_before_stays(shell: Shell, tmp_path: Path) -> None:
     good.write_bytes(of_json(HISTORIES["chat"][1]))
     shell.run("import", str(good))
     for number, (name, ending, content, _) in enumerate(SMALLEST[::9]):
-        (tmp_path / f"{number}-{name}.{ending}").write_bytes(content[: len(content) // 3] + b"\xff")
+        part = content[: len(content) // 3]
+        (tmp_path / f"{number}-{name}.{ending}").write_bytes(b"\xff" + part if ending == "bin" else part + b"\xff")
     refuse_each(shell, [["import", str(good), str(path)] for path in sorted(tmp_path.glob("*-*"))])
     (code, out, _), (clean, *_) = run_each(shell, [["verify"], ["reconcile"]])
     assert (code, out, clean) == (0, "everything is as it should be\n", 0)

@@ -139,6 +139,8 @@ def test_a_recorded_history_comes_out_as_it_went_in(exchange: Exchange) -> None:
         [history] = chat.read(json.dumps(exchange.request))
         export = chat_writer.write(imported(history), reasoning=reasoning_of(exchange))
     else:
+        if instructions := exchange.request.get("instructions"):
+            items = [{"role": "system", "content": instructions}, *items]
         [history] = responses.read(json.dumps(exchange.request))
         export = responses_writer.write(imported(history), reasoning="any")
     if export.repairs:  # the server has the call, in a conversation that it keeps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import random
@@ -120,8 +121,6 @@ def _prefixes() -> list[bytes]:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (FRAMES[:-3], "frame 3, at byte .*: the stream ends after"),
-        (FRAMES[:5], "frame 1, at byte 0: the stream ends after 5 bytes"),
         (frame(b"{}", message_type="event"), "its headers do not say what it is"),
         (frame(b"{", message_type="event", event_type="x"), "its payload is no JSON"),
         (frame(b"\xff", message_type="event", event_type="x"), "can't be read"),
@@ -129,7 +128,9 @@ def _prefixes() -> list[bytes]:
         (b"<html><body>Bad Gateway</body></html>", "were expected, not <html>"),
         (b"data: \xff\n\n", "line 1: UTF-8 was expected"),
         (b'{"a": 1}\n{"\xff": 1}\n', "line 2: UTF-8 was expected"),
-        (b'[{"a": 1}, {"b"', "the list: a list was expected"),
+        (b'[{"a": 1} {"b": 1}]', "the list: a list was expected"),
+        (frame(b'{"bytes": "!"}', message_type="event", event_type="chunk"), '"bytes" in base64'),
+        (frame(b'{"bytes": "eA=="}', message_type="event", event_type="chunk"), "what its chunk holds is no JSON"),
         (b'["\xff"]', "byte 2: UTF-8 was expected"),
     ],
 )
@@ -138,6 +139,33 @@ def test_what_is_broken_is_told_with_its_place(data: bytes, why: str) -> None:
         list(read_all([data]))
     with pytest.raises(FormatError, match=why):
         list(read_all([data[at : at + 1] for at in range(len(data))]))
+
+
+TORN = [
+    (FRAMES[:-3], FRAME_PAYLOADS[:2], "frame 3"),
+    (FRAMES[:5], [], "frame 1"),
+    (b'[{"a": [1]}, {"b": ', ['{"a": [1]}'], "item 2"),
+    (b'[{"a": [1]}, "b", 12', ['{"a": [1]}', '"b"'], "item 3"),
+    (b'[{"a": 1}', ['{"a": 1}'], "item 2"),
+]
+
+
+@pytest.mark.parametrize(("data", "whole", "place"), TORN, ids=[case[2] for case in TORN])
+def test_of_what_breaks_off_the_whole_events_are_given_and_then_one_that_is_torn(
+    data: bytes, whole: list[str], place: str
+) -> None:
+    for pieces in ([data], [data[at : at + 1] for at in range(len(data))]):
+        *found, last = read_all(pieces)
+        assert [payload.data for payload in found] == whole
+        assert (last.is_torn, last.place) == (True, place)
+        assert not any(payload.is_torn for payload in found)
+
+
+def test_a_chunk_of_a_model_that_is_invoked_is_what_it_holds() -> None:
+    inner = '{"type": "message_start", "é": 1}'
+    chunk = json.dumps({"bytes": base64.b64encode(inner.encode()).decode(), "p": "abc"}).encode()
+    found = list(read_all([frame(chunk, message_type="event", event_type="chunk")]))
+    assert [(payload.data, payload.event) for payload in found] == [(inner, None)]
 
 
 @pytest.mark.parametrize("head", [b"data: ", b'{"a": "', b"[1,", b'{"a":1}\n{"a": "'])

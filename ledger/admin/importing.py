@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import msgspec
 import typer
@@ -17,7 +18,7 @@ from ledger.transfer.adoption import ImportedLog, without_beginning
 from ledger.transfer.file_import import ImportedHistory, ImportReport, check_format, import_source, open_source
 from ledger.transfer.files import FileError
 from ledger.transfer.jsonl import TAILFOLD
-from ledger.transfer.sources import AUTO, FORMATS, base_of
+from ledger.transfer.sources import AUTO, FORMATS, bases_of
 from stream.opening import MEMORY, sqlite_path
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from ledger.admin.options import Settings
     from ledger.ledger import Ledger
-    from ledger.transfer.file_import import RefusedFile, Source
+    from ledger.transfer.file_import import Look, RefusedFile, Source
 
 Files = Annotated[
     list[Path],
@@ -33,6 +34,9 @@ Files = Annotated[
 ]
 Into = Annotated[str | None, typer.Option(help="Take it in under this id; for files of one conversation.")]
 Format = Annotated[str, typer.Option("--format", help=f"The format: {AUTO}, {TAILFOLD}, {', '.join(FORMATS)}.")]
+SkipBroken = Annotated[
+    bool, typer.Option("--skip-broken", help="Pass over what can't be read, name it, and take in the rest; exit code 1.")
+]
 _SHOWN_LOSSES: Final = 3
 
 
@@ -42,11 +46,13 @@ def import_(
     into: Into = None,
     format_name: Format = AUTO,
     *,
+    skip_broken: SkipBroken = False,
     as_json: AsJson = False,
 ) -> None:
     """Take in files of other programs and providers, or what `export` wrote. What is there already is not added again.
 
-    Files that are named are looked through before anything is stored; of a folder each is taken in or refused.
+    Files that are named are looked through before anything is stored; of a folder each is taken in or refused. With
+    --skip-broken the rest of a file is taken in where a part of it can't be read; that is told, and the exit code is 1.
     """
     check_format(format_name)
     if into is not None:
@@ -54,20 +60,27 @@ def import_(
         if any(path.is_dir() for path in files):
             raise ValueError("--into is for files of one conversation, not for a folder: leave it out")
     with ExitStack() as stack:
-        sources = {path: _open(stack, path, format_name, into) for path in files if not path.is_dir()}
+        bases = bases_of(list(dict.fromkeys(path for path in files if not path.is_dir())))
+        look = partial(open_source, format_name=format_name, into=into, skip_broken=skip_broken)
+        sources = {path: _open(stack, path, bases[path], look, is_shown=into is not None) for path in bases}
 
         async def job(ledger: Ledger) -> None:
             reports = []
             for path in files:
                 if path.is_dir():
-                    reports.append(await ledger.import_file(path, format=format_name, progress=progress))
+                    report = await ledger.import_file(path, format=format_name, skip_broken=skip_broken, progress=progress)
+                    reports.append(report)
                 else:
                     with _named(path):
-                        reports.append(ImportReport(tuple(await import_source(ledger.engine, sources[path], into, progress))))
-            done = [one for report in reports for one in report.conversations]
-            refused = [_why(one) for report in reports for one in report.refused]
-            _tell(done, refused, as_json=as_json, is_short=any(path.is_dir() for path in files))
-            if refused:
+                        done = await import_source(ledger.engine, sources[path], into, progress)
+                        reports.append(ImportReport(tuple(done), broken=sources[path].broken))
+            told = _Told(
+                [one for report in reports for one in report.conversations],
+                [_why(one) for report in reports for one in report.refused],
+                [one for report in reports for one in report.broken],
+            )
+            _tell(told, as_json=as_json, is_short=any(path.is_dir() for path in files))
+            if told.refused or told.broken:
                 raise ProblemsFound
 
         cut = [source.without_beginning for source in sources.values()]
@@ -84,9 +97,17 @@ def _is_missing(settings: Settings) -> bool:
     return not file.exists() or (file.is_file() and not file.stat().st_size)
 
 
-def _open(stack: ExitStack, path: Path, format_name: str, into: str | None) -> Source:
-    with progress(f"reading {path}", is_shown=into is not None):
-        return open_source(stack, path, base_of(path), format_name, into)
+class _Told(NamedTuple):
+    """What became of all that was named."""
+
+    done: Sequence[ImportedLog | ImportedHistory]
+    refused: Sequence[str]
+    broken: Sequence[str]
+
+
+def _open(stack: ExitStack, path: Path, base: str, look: Look, *, is_shown: bool) -> Source:
+    with progress(f"reading {path}", is_shown=is_shown):
+        return look(stack, path, base)
 
 
 @contextmanager
@@ -105,15 +126,18 @@ def _why(refused: RefusedFile) -> str:
     return str(refused.error) if is_told else f"{refused.file}: {refused.error}"
 
 
-def _tell(done: Sequence[ImportedLog | ImportedHistory], refused: Sequence[str], *, as_json: bool, is_short: bool) -> None:
+def _tell(told: _Told, *, as_json: bool, is_short: bool) -> None:
     if as_json:
-        conversations = list(map(_record, done))
-        print_json({"conversations": conversations, "refused": list(refused)} if is_short else conversations)
+        conversations = list(map(_record, told.done))
+        others = {"refused": list(told.refused)} | ({"broken": list(told.broken)} if told.broken else {})
+        print_json({"conversations": conversations} | others if is_short or told.broken else conversations)
         return
-    for line in _summary(done) if is_short else _lines(done):
+    for line in _summary(told.done) if is_short else _lines(told.done):
         print_line(line)
-    for why in refused:
+    for why in told.refused:
         print_warning(f"refused: {why}")
+    for why in told.broken:
+        print_warning(f"passed over: {why}")
 
 
 def _record(one: ImportedLog | ImportedHistory) -> dict[str, Any]:
@@ -135,11 +159,11 @@ def _lines(done: Sequence[ImportedLog | ImportedHistory]) -> Iterator[str]:
 
 
 def _summary(done: Sequence[ImportedLog | ImportedHistory]) -> Iterator[str]:
-    files = len({one.file for one in done})
+    files, conversations = len({one.file for one in done}), len({one.conversation for one in done})
     runs = sum(one.runs for one in done if isinstance(one, ImportedHistory))
     known = sum(one.known if isinstance(one, ImportedHistory) else one.skipped for one in done)
     added = sum(one.added for one in done)
     yield (
-        f"{files:,} files: {len(done):,} conversations, {runs:,} runs and {added:,} events added, "
+        f"{files:,} files: {conversations:,} conversations, {runs:,} runs and {added:,} events added, "
         f"{known:,} messages or events were there"
     )

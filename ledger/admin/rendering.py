@@ -39,6 +39,8 @@ async def render(ledger: Ledger, conversation: str | None, format_name: str, out
                 write(line)
             return {"conversation": name, "format": format_name, "losses": list(map(msgspec.to_builtins, losses))}
         export = await ledger.export(name, format_name)
+        if not _says_something(export.payload, format_name):
+            raise ValueError(f"conversation {name!r} has no message on its path that can be said: there is nothing to export")
         report = report_of(name, format_name, export)
         for line in _lines(report, export.payload, is_told=is_told, is_alone=conversation is not None):
             write(dump(line))
@@ -57,6 +59,11 @@ async def render(ledger: Ledger, conversation: str | None, format_name: str, out
             print_line(f"{output}: {len(reports):,} conversations")
         tell_changes(reports)
     end(failed)
+
+
+def _says_something(payload: Any, format_name: str) -> bool:
+    name = NAMED[format_name].lists[0] if format_name in NAMED else ""
+    return bool(payload.get(name, payload) if isinstance(payload, dict) else payload)
 
 
 def _lines(report: dict[str, Any], payload: Any, *, is_told: bool, is_alone: bool) -> list[Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import itertools
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
@@ -29,7 +30,7 @@ from projector.message import Message
 from projector.run_draft import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from ledger.engine import Engine
     from ledger.records import RunInfo
@@ -120,6 +121,24 @@ def read_lines(text: str) -> Iterator[Kept]:
     if reading is None:
         raise FormatError("the file is empty")
     yield reading.kept()
+
+
+def read_lines_left(text: str, skip: Callable[[FormatError], object]) -> Iterator[Kept]:
+    """The conversations of a file but those that are broken, which go to `skip`. Raises `FormatError` for no conversation."""
+    lines = text.removeprefix("\ufeff").split("\n")
+    heads = [at for at, line in enumerate(lines) if line.lstrip().startswith(f'{{"{HEADER}"')]
+    found = 0
+    for first, behind in itertools.pairwise([*heads, len(lines)]):
+        own = [*[""] * first, *lines[first:behind]]  # so that errors tell the line of the file
+        try:
+            kept = list(read_lines("\n".join(own)))
+        except FormatError as error:
+            skip(error)
+            continue
+        found += 1
+        yield from kept
+    if not found:
+        raise FormatError("no conversation of it can be read")
 
 
 def _run_line(run: RunInfo, messages: list[Message]) -> str:

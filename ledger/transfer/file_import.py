@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from os import PathLike
@@ -19,18 +20,19 @@ from ledger.transfer.files import FileError, open_lines
 from ledger.transfer.importing import import_history
 from ledger.transfer.jsonl import TAILFOLD, Section, look_through
 from ledger.transfer.progress import untold
-from ledger.transfer.sources import AUTO, FORMATS, base_of, is_tailfold, name_of, read_file
+from ledger.transfer.sources import AUTO, FORMATS, base_of, bases_of, is_tailfold, name_of, read_file
 from projector.formats.shared.history import Loss
 from stream import InvalidEvent, InvalidId, StreamError
 from stream.checks import check_kind, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Sequence
 
     from ledger.engine import Engine
     from ledger.transfer.progress import Progress
     from ledger.transfer.recorded import Recorded
 
+Look = Callable[[ExitStack, Path, str], "Source"]
 T = TypeVar("T")
 R = TypeVar("R")
 IMPORTS: Final = (AUTO, TAILFOLD, *FORMATS)
@@ -61,10 +63,14 @@ class RefusedFile(NamedTuple):
 
 
 class ImportReport(NamedTuple):
-    """What became of a file or a folder: its conversations in order, and the files of a folder that were refused."""
+    """What became of a file or a folder: its conversations in order, and the files of a folder that were refused.
+
+    `broken` is what could not be read and was passed over, each with its file and its place.
+    """
 
     conversations: tuple[ImportedHistory | ImportedLog, ...]
     refused: tuple[RefusedFile, ...] = ()
+    broken: tuple[str, ...] = ()
 
 
 class Source(NamedTuple):
@@ -74,6 +80,8 @@ class Source(NamedTuple):
     base: str
     sections: Sequence[Section]
     recorded: Sequence[Recorded]
+    broken: tuple[str, ...] = ()
+    """What could not be read and was passed over."""
 
     @property
     def without_beginning(self) -> Section | None:
@@ -87,6 +95,7 @@ async def import_file(
     *,
     format: str = AUTO,  # noqa: A002 - the word users know from the command line
     into: str | None = None,
+    skip_broken: bool = False,
     progress: Progress = untold,
 ) -> ImportReport:
     """Takes in a file, or every file below a folder; see `Ledger.import_file`."""
@@ -95,10 +104,13 @@ async def import_file(
     if await anyio.Path(path).is_dir():
         if into is not None:
             raise ValueError("`into` is for files of one conversation, not for a folder: leave it out")
-        return await _import_folder(ledger, path, format, progress)
+        look = partial(open_source, format_name=format, skip_broken=skip_broken)
+        return await _import_folder(ledger, path, look, progress)
     if into is not None:
         check_conversation_id(into)
-    return ImportReport(tuple(await _open_and_import(ledger, path, base_of(path), format, into, progress)))
+    look = partial(open_source, format_name=format, into=into, skip_broken=skip_broken)
+    done, broken = await _open_and_import(ledger, path, base_of(path), look, into, progress)
+    return ImportReport(tuple(done), broken=broken)
 
 
 async def import_source(
@@ -117,7 +129,8 @@ async def import_source(
                 taken = await import_history(ledger, name, recorded, advance)
         except InvalidEvent as error:
             raise FileError(f"{source.path}: conversation {name!r} can't be stored: {error.why}") from error
-        losses = () if recorded.history is None else recorded.history.losses
+        first = source.broken if recorded is source.recorded[0] else ()
+        losses = (*recorded.told, *(Loss(f"passed over: {why}") for why in first))
         return ImportedHistory(str(source.path), name, taken.events, taken.runs, taken.known, taken.head, losses)
 
     for outcome in await _each(import_one, list(zip(names, source.recorded, strict=False))):
@@ -127,13 +140,29 @@ async def import_source(
     return done
 
 
-def open_source(stack: ExitStack, path: Path, base: str, format_name: str = AUTO, into: str | None = None) -> Source:
+def open_source(
+    stack: ExitStack,
+    path: Path,
+    base: str,
+    format_name: str = AUTO,
+    into: str | None = None,
+    *,
+    skip_broken: bool = False,
+) -> Source:
     """Looks a file through, which stays open as long as `stack`. Raises `FileError`."""
     file = stack.enter_context(open_lines(path))
+    broken: list[str] = []
+
+    def passed_over(error: Exception) -> None:
+        told = str(error)
+        broken.append(told if told.startswith(str(path)) else f"{path}: {told}")
+
+    skip = passed_over if skip_broken else None
     if format_name == TAILFOLD or (format_name == AUTO and is_tailfold(file, path)):
-        source = Source(path, base, look_through(file, path), ())
+        sections, recorded = look_through(file, path, skip), []
     else:
-        source = Source(path, base, (), read_file(stack, file, path, format_name))
+        sections, recorded = [], read_file(stack, file, path, format_name, skip)
+    source = Source(path, base, sections, recorded, tuple(broken))
     count = len(source.sections) + len(source.recorded)
     if into is not None and count > 1:
         raise FileError(f"{path}: --into is for files of one conversation, this one holds {count}: leave it out")
@@ -157,16 +186,19 @@ def check_format(name: str) -> None:
         raise ValueError(f"format {shown(name)} is no format: use one of {', '.join(IMPORTS)}")
 
 
-async def _import_folder(ledger: Engine, folder: Path, format_name: str, progress: Progress) -> ImportReport:
+async def _import_folder(ledger: Engine, folder: Path, look: Look, progress: Progress) -> ImportReport:
     """Every file below a folder, in the order of their names; one that can't be taken in does not stop the others."""
     paths = await anyio.to_thread.run_sync(_files_below, folder, Path(ledger.tables.database.path))
+    bases = bases_of(paths, folder)
+    claims: dict[str, Path] = {}
     done: list[ImportedHistory | ImportedLog] = []
     refused: list[RefusedFile] = []
+    broken: list[str] = []
     with progress(f"importing {folder}", len(paths)) as advance:
 
-        async def import_one(path: Path) -> list[ImportedHistory | ImportedLog]:
+        async def import_one(path: Path) -> tuple[list[ImportedHistory | ImportedLog], tuple[str, ...]]:
             try:
-                return await _open_and_import(ledger, path, base_of(path, folder), format_name, None, untold)
+                return await _open_and_import(ledger, path, bases[path], look, None, untold, claims)
             finally:
                 advance(1)
 
@@ -174,16 +206,34 @@ async def _import_folder(ledger: Engine, folder: Path, format_name: str, progres
             if isinstance(outcome, LedgerError | StreamError):
                 refused.append(RefusedFile(str(path), outcome))
             else:
-                done += outcome
-    return ImportReport(tuple(done), tuple(refused))
+                done += outcome[0]
+                broken += outcome[1]
+    return ImportReport(tuple(done), tuple(refused), tuple(broken))
 
 
 async def _open_and_import(
-    ledger: Engine, path: Path, base: str, format_name: str, into: str | None, progress: Progress
-) -> list[ImportedHistory | ImportedLog]:
+    ledger: Engine,
+    path: Path,
+    base: str,
+    look: Look,
+    into: str | None,
+    progress: Progress,
+    claims: dict[str, Path] | None = None,
+) -> tuple[list[ImportedHistory | ImportedLog], tuple[str, ...]]:
     with ExitStack() as stack:  # in a thread, so that the loop serves others while a large file is looked through
-        source = await anyio.to_thread.run_sync(partial(open_source, stack, path, base, format_name, into))
-        return await import_source(ledger, source, into, progress)
+        source = await anyio.to_thread.run_sync(look, stack, path, base)
+        if claims is not None:
+            _claim(source, claims)
+        return await import_source(ledger, source, into, progress), source.broken
+
+
+def _claim(source: Source, claims: dict[str, Path]) -> None:
+    """Raises `FileError` for a conversation that has the name of another file's."""
+    names = name_of(source.base, source.recorded)
+    for name, one in zip(names, source.recorded, strict=True):
+        other = claims.setdefault(name, source.path) if one.kept is None else source.path
+        if other != source.path:
+            raise FileError(f"{source.path}: its conversation {name!r} would be that of {other}: import it alone with --into")
 
 
 def _files_below(folder: Path, data: Path) -> list[Path]:

@@ -8,24 +8,25 @@ is too large for one append goes by its producer, whose watermark tells where a 
 from __future__ import annotations
 
 import hashlib
-import itertools
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from ledger.errors import ImportDiffers
 from ledger.kinds import check_conversation_id
 from ledger.tables.media import put_media
+from ledger.transfer.adapted import read_back
 from ledger.transfer.encoded import encode_bodies
 from ledger.transfer.growth import adds, is_newer, is_part, is_same
 from projector import events as ev
-from projector import transcript
 from projector.events import to_event
 from projector.formats.shared.history import BEFORE, hang, is_left_out, run_id_of, run_of, split_runs
 from projector.json_text import join_fields, raw
 from projector.validation import validate
-from stream import Event, NewEvent, Producer, SeqConflict
+from stream import NewEvent, Producer, SeqConflict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ledger.engine import Engine
     from ledger.records import RunInfo
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ledger.transfer.recorded import Recorded
     from projector import Message
     from projector.formats.shared.history import History, HistoryMessage
+    from projector.message import Block
 
 _PAGE_EVENTS: Final = 1000
 _PAGE_BYTES: Final = 1024 * 1024
@@ -98,9 +100,10 @@ class _Intake:
             self._add(to_event(recorded.created))
         if recorded.kept is not None:
             await self._take_kept(recorded.kept)
-        leaf = None if recorded.history is None else await self._take_history(recorded.history)
+        if recorded.history is not None:
+            await self._take_history(recorded.history, recorded.kept_answers)
         for answer in recorded.answers:
-            await self._take_stream(answer, leaf)
+            await self._take_stream(answer, None)
         await self._flush()
 
     async def _take_kept(self, kept: Kept) -> None:
@@ -114,7 +117,7 @@ class _Intake:
         for run in kept.runs:
             if await self._has_ended(run.run_id):
                 known = {message.id: message for message, _ in await self._messages(run.run_id)}
-                self._require_same(self._read_back(encode_bodies(run.bodies)), known)
+                self._require_same(read_back(encode_bodies(run.bodies)), known)
                 self.known += len(known)
             else:
                 await self._add_run(run.run_id, encode_bodies(run.bodies))
@@ -129,16 +132,22 @@ class _Intake:
         if kept.leaf is not None and (await tables.position(self._conversation)).leaf != kept.leaf:
             self._add(to_event(ev.BranchSelected(kept.leaf)))
 
-    async def _take_history(self, history: History) -> str | None:
-        """Its runs; gives the message it ends with."""
+    async def _take_history(self, history: History, answers: Mapping[int, Stream]) -> None:
+        """Its runs, and those of the answers that are kept as they came."""
         drafts = hang(history.drafts)
         ids: list[str] = []
+        minted: dict[str, str] = {}
         for first, own in split_runs(drafts):
             parent = (ids[-1] if ids else None) if own[0].parent == BEFORE else own[0].parent
-            is_last = first + len(own) == len(drafts)
-            await self._take_run(first, own, ids[parent] if isinstance(parent, int) else parent, ids, is_last=is_last)
-        standing = [message_id for message_id, draft in zip(ids, drafts, strict=True) if not is_left_out(draft)]
-        return standing[-1] if standing else None
+            behind = ids[parent] if isinstance(parent, int) else parent
+            answer = answers.get(first)
+            if answer is None:
+                is_last = first + len(own) == len(drafts)
+                await self._take_run(first, _told(own, minted), behind, ids, is_last=is_last)
+                continue
+            run_id = minted[answer.stand_in] = await self._take_stream(answer, behind)
+            last = next(reversed([message.id for message in answer.messages()]), None)
+            ids.append("" if last is None else last.replace(answer.stand_in, run_id))
 
     async def _take_run(
         self, first: int, drafts: Sequence[HistoryMessage], parent: str | None, ids: list[str], *, is_last: bool
@@ -155,7 +164,7 @@ class _Intake:
                 return
             there = {message.id: message for message, _ in await self._messages(made.run_id)}
             taken = next((at + 1 for at in reversed(range(len(drafts))) if made.message_ids[at] in there), 0)
-            said = self._read_back(encode_bodies(run_of(made.run_id, parent, drafts[:taken]).bodies)) if taken else {}
+            said = read_back(encode_bodies(run_of(made.run_id, parent, drafts[:taken]).bodies)) if taken else {}
             last = made.message_ids[taken - 1] if taken else ""
             if taken and last in said and is_part(there[last], said[last]):  # it was not whole: the whole one supersedes it
                 taken -= 1
@@ -181,21 +190,23 @@ class _Intake:
             if not drafts:
                 return
 
-    async def _take_stream(self, stream: Stream, parent: str | None) -> None:
-        """Its run; of a recording that goes on where the one that is there broke off, another one beside it."""
-        for tried in itertools.count():
+    async def _take_stream(self, stream: Stream, parent: str | None) -> str:
+        """Its run, whose id is given; of a recording that goes on where the one that is there broke off, another one."""
+        tried = 0
+        while True:
             key = f"stream {stream.key} again {tried}" if tried else f"stream {stream.key}"
             run_id = run_id_of(self._conversation, key)
+            tried += 1
             if not await self._has_ended(run_id):
                 await self._add_run(run_id, stream.run_of(run_id, parent))
-                return
+                return run_id
             there = {message.id: message for message, _ in await self._messages(run_id)}
-            said = self._read_back(stream.run_of(run_id, parent))
+            said = read_back(stream.run_of(run_id, parent))
             grown = {at for at, message in said.items() if at not in there or is_part(there[at], message)}
             if not grown or not there.keys() <= said.keys():
                 self._require_same(said, there)
                 self.known += len(there)
-                return
+                return run_id
             self._require_same({at: message for at, message in said.items() if at not in grown}, there)
 
     async def _messages(self, run_id: str) -> list[tuple[Message, bool]]:
@@ -208,14 +219,6 @@ class _Intake:
     @staticmethod
     def _is_without_end(run: RunInfo) -> bool:
         return run.outcome is None and run.recovered is None
-
-    def _read_back(self, run: Iterable[Encoded]) -> dict[str, Message]:
-        """What the ledger would hold of a run."""
-        state = transcript.initial
-        for seq, (event, media) in enumerate(run, 1):
-            if media is None:
-                state = transcript.fold(state, Event(self._conversation, seq, event.type, event.data, 0))
-        return {message.id: message for message in state.all_messages()}
 
     @staticmethod
     def _same(ids: Sequence[str], said: dict[str, Message], there: dict[str, Message]) -> int:
@@ -303,3 +306,18 @@ class _Intake:
     def _count(self, events: int) -> None:
         self.events += events
         self._advance(events)
+
+
+def _told(drafts: Sequence[HistoryMessage], minted: Mapping[str, str]) -> Sequence[HistoryMessage]:
+    """The drafts, whose calls are those of answers before them: by the id that was given to the run of each."""
+    return (
+        [replace(draft, blocks=tuple(_called(block, minted) for block in draft.blocks)) for draft in drafts]
+        if minted
+        else drafts
+    )
+
+
+def _called(block: Block, minted: Mapping[str, str]) -> Block:
+    call = block.tool_call_id or ""
+    stand_in = next((each for each in minted if each in call), None)
+    return block if stand_in is None else replace(block, tool_call_id=call.replace(stand_in, minted[stand_in]))

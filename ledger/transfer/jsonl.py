@@ -23,7 +23,7 @@ from stream import Event, InvalidEvent, NewEvent
 from stream.limits import MAX_INTEGER, check_events, check_id, check_position
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from stream import Bounds
@@ -84,6 +84,8 @@ class Section(NamedTuple):
             if isinstance(item, Event) and item.seq != seq:
                 raise self._changed()
             yield line.number, item
+            if isinstance(item, Event) and seq == self.header.head:
+                break  # what stands behind it belongs to another one
         if seq != self.header.head:
             raise self._changed()
 
@@ -119,28 +121,76 @@ def media_line(media: Media) -> str:
     return dump({"media": media.media_id, "media_type": media.media_type, "data_base64": _encode(media.data)})
 
 
-def look_through(file: IO[bytes], path: Path) -> list[Section]:
-    """The conversations of a file, all of whose lines are right. Raises `FileError`."""
-    sections: list[Section] = []
-    number = seq = 0
-    for line, item in _items(file, path):
-        number = line.number
-        if isinstance(item, Header):
-            _check_end(sections, seq, number, "the next conversation begins")
-            if any(section.header.conversation == item.conversation for section in sections):
-                raise FileError.at(path, number, f"conversation {item.conversation!r} is in this file twice")
-            sections.append(Section(file, path, line, item, 0))
-            seq = item.floor
-        elif isinstance(item, Event):
-            seq += 1
-            if item.seq != seq or seq > sections[-1].header.head:
-                raise FileError.at(path, number, f"{_wanted(sections[-1].header, seq)}, this is event {item.seq}")
-        else:
-            sections[-1] = sections[-1]._replace(media=sections[-1].media + 1)
-    if not sections:
-        raise FileError(f"{path}: the file holds no conversation: {_HEADER} was expected")
-    _check_end(sections, seq, number, "the file ends")
-    return sections
+def look_through(file: IO[bytes], path: Path, skip: Callable[[Exception], object] | None = None) -> list[Section]:
+    """The conversations of a file, all of whose lines are right.
+
+    Raises `FileError`; what is wrong with one goes to `skip`, if that is given, and the other conversations are taken.
+    """
+    look = _Look(file, path, skip)
+    for line in lines_of(file, path):
+        look.take(line)
+    look.end()
+    if not look.sections:
+        raise FileError(f"{path}: the file holds no conversation" + (f": {_HEADER} was expected" if skip is None else ""))
+    return look.sections
+
+
+class _Look:
+    """The lines of a file, one by one; a conversation with a wrong one is left out."""
+
+    def __init__(self, file: IO[bytes], path: Path, skip: Callable[[Exception], object] | None) -> None:
+        self._file, self._path, self._skip = file, path, skip
+        self._number = self._seq = 0
+        self._is_first, self._is_open = True, False
+        self.sections: list[Section] = []
+
+    def take(self, line: Line) -> None:
+        self._number = line.number
+        try:
+            item = _read(line.text, is_first=self._is_first)
+            self._is_first = False
+            if isinstance(item, Header):
+                self._begin(line, item)
+            elif self._is_open:
+                self._add(item)
+        except ValueError as error:
+            self._refuse(FileError.at(self._path, line.number, str(error)), error)
+        except FileError as error:
+            self._refuse(error, error)
+
+    def end(self, what: str = "the file ends") -> None:
+        """Nothing more belongs to the conversation at hand."""
+        try:
+            if self._is_open and self._seq < self.sections[-1].header.head:
+                why = f"{_wanted(self.sections[-1].header, self._seq + 1)}, but {what}"
+                raise FileError.at(self._path, self._number, why)
+        except FileError as error:
+            self._refuse(error, error)
+
+    def _begin(self, line: Line, header: Header) -> None:
+        self.end("the next conversation begins")
+        self._is_open = False
+        if any(section.header.conversation == header.conversation for section in self.sections):
+            raise FileError.at(self._path, line.number, f"conversation {header.conversation!r} is in this file twice")
+        self.sections.append(Section(self._file, self._path, line, header, 0))
+        self._seq, self._is_open = header.floor, True
+
+    def _add(self, item: Event | Media) -> None:
+        section = self.sections[-1]
+        if isinstance(item, Media):
+            self.sections[-1] = section._replace(media=section.media + 1)
+            return
+        self._seq += 1
+        if item.seq != self._seq or self._seq > section.header.head:
+            raise FileError.at(self._path, self._number, f"{_wanted(section.header, self._seq)}, this is event {item.seq}")
+
+    def _refuse(self, error: FileError, cause: Exception) -> None:
+        if self._skip is None:
+            raise error from (None if error is cause else cause)
+        self._skip(error)
+        if self._is_open:
+            self.sections.pop()
+        self._is_open = False
 
 
 def _items(file: IO[bytes], path: Path, *, behind: Line | None = None) -> Iterator[tuple[Line, Header | Event | Media]]:
@@ -202,11 +252,6 @@ def _to_media(line: _MediaLine) -> Media:
     if hashlib.sha256(data).hexdigest() != line.media:
         raise ValueError(f"the bytes are not those of media {line.media!r}: its SHA-256 is another one")
     return Media(line.media, line.media_type, data)
-
-
-def _check_end(sections: Sequence[Section], seq: int, number: int, what: str) -> None:
-    if sections and seq < sections[-1].header.head:
-        raise FileError.at(sections[-1].path, number, f"{_wanted(sections[-1].header, seq + 1)}, but {what}")
 
 
 def _wanted(header: Header, seq: int) -> str:

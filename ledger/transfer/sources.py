@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ledger.transfer.adapted import Recording, Stream, check_stream
-from ledger.transfer.archive import read_lines
+from ledger.transfer.adapted import Recording, check_stream, read_streams
+from ledger.transfer.archive import read_lines, read_lines_left
+from ledger.transfer.cassettes import read_conversations
 from ledger.transfer.files import FileError, open_lines, read_whole, telling
 from ledger.transfer.recorded import Recorded
 from projector.formats import READERS, STREAMS, FormatError
+from projector.formats.recordings.cassettes import is_cassette, is_json_cassette
 from projector.formats.recordings.detection import TAILFOLD, Detected, detect
 from projector.formats.recordings.documents import first_values, is_of_lines, read_document
-from projector.formats.recordings.exchanges import read_exchanges
-from projector.formats.recordings.transport import Unwrap, read_all, read_cassette
+from projector.formats.recordings.salvage import text_of, whole_text
+from projector.formats.recordings.transport import Unwrap, read_all
+from projector.formats.shared.history import is_empty
 from stream.limits import MAX_ID_BYTES, check_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import IO
 
+    from ledger.transfer.adapted import Skip
     from projector.formats.shared.frames import Payload
     from projector.formats.shared.history import History
     from projector.json_text import JsonText
@@ -35,15 +40,18 @@ _DIGEST: Final = 12
 _ERROR: Final = re.compile(r'\s*\{\s*"error"\s*:')
 
 
-def read_file(stack: ExitStack, file: IO[bytes], path: Path, format_name: str = AUTO) -> list[Recorded]:
+def read_file(
+    stack: ExitStack, file: IO[bytes], path: Path, format_name: str = AUTO, skip: Skip | None = None
+) -> list[Recorded]:
     """The conversations of a file, all of which was looked through; what came of its streams is kept as long as `stack`.
 
-    Raises `FileError` with the place and the way out.
+    Raises `FileError` with the place and the way out; what is wrong with a line, a message, a conversation or an exchange
+    goes to `skip`, if that is given, and the rest is read.
     """
     with telling(path):
         file.seek(0)
         try:
-            return _read(stack, file, path, format_name)
+            return _read(stack, file, path, format_name, skip)
         except FormatError as error:
             raise FileError(f"{path}: {error}") from error
         except RecursionError as error:
@@ -73,13 +81,13 @@ def look_through(path: Path, format_name: str) -> Recording:
         file = stack.enter_context(open_lines(path))
         if format_name == AUTO:
             found = read_file(stack, file, path)
-            if len(found) != 1 or found[0].history is not None or len(found[0].answers) != 1:
+            if len(found) != 1 or found[0].history is not None or not found[0].answers:
                 raise FileError(f"{path}: this is no recorded stream but a history: use `tailfold import`")
-            [stream] = found[0].answers
+            stream = found[0].answers[-1]
             name, checked = stream.format, stream.checked
         else:
             try:
-                name, checked = format_name, check_stream(path, format_name, _payloads(file, path), "r")
+                name, checked = format_name, check_stream(path, format_name, _payloads(file, path))
             except FormatError as error:
                 raise FileError(f"{path}: {error}") from error
 
@@ -110,6 +118,16 @@ def base_of(path: Path, folder: Path | None = None) -> str:
     return said[: len(said) - (len(Path(said).name) - len(stem))] if stem else said
 
 
+def bases_of(paths: Sequence[Path], folder: Path | None = None) -> dict[Path, str]:
+    """What each file is called; of several that would be called alike each is called by all of its name."""
+    bases = {path: base_of(path, folder) for path in paths}
+    alike = Counter((path.parent.resolve(), base) for path, base in bases.items())
+    for path, base in bases.items():
+        if alike[path.parent.resolve(), base] > 1:
+            bases[path] = path.name if folder is None else path.relative_to(folder).as_posix()
+    return bases
+
+
 def fit_id(name: str) -> str:
     """The name as an id: where it is no text, or too long, it is cut and told apart by a digest."""
     clean = name.encode("utf-8", "replace").replace(b"\0", b"?")
@@ -119,36 +137,51 @@ def fit_id(name: str) -> str:
     return f"{clean[: MAX_ID_BYTES - _DIGEST - 1].decode(errors='ignore')}-{digest}"
 
 
-def _read(stack: ExitStack, file: IO[bytes], path: Path, format_name: str) -> list[Recorded]:
+def _read(stack: ExitStack, file: IO[bytes], path: Path, format_name: str, skip: Skip | None) -> list[Recorded]:
     head = file.read(_CHUNK_BYTES)
     body = head.removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r\n")
-    is_yaml = path.name.removesuffix(".gz").endswith((".yaml", ".yml"))
-    if is_yaml or body.startswith(b"interactions:"):
-        cassette = read_cassette(head + read_whole(file, path))
-        if cassette.frames:
-            raise FormatError("this is a two-way session over a websocket: no format takes those in")
-        return _recorded(stack, path, read_exchanges(cassette.exchanges))
+    if is_cassette(head, path.name):
+        return read_conversations(stack, path, head + read_whole(file, path), skip)
     if body and body[:1] not in (b"{", b"["):
         first = _first_payload(head, file)
         found = _choose(format_name, [first.data], first.place)
         if found.name not in STREAMS:
             raise FormatError(f"{first.place}: a JSON document of the format {found.name} was expected, and this is a stream")
-        return [Recorded(answers=(_stream(stack, path, found.name, _payloads(file, path)),))]
-    text = _text(head + read_whole(file, path))
+        return [_streamed(stack, path, found.name, file, skip)]
+    text = _text(head + read_whole(file, path), skip)
+    if is_json_cassette(text):
+        return read_conversations(stack, path, text.encode(), skip)
     if format_name in (AUTO, MESSAGES) and (format_name == MESSAGES or is_messages(body)):
-        return [Recorded(kept=kept) for kept in read_lines(text)]
+        return [Recorded(kept=kept) for kept in (read_lines(text) if skip is None else read_lines_left(text, skip))]
+    return _read_document(stack, file, path, text, format_name, skip)
+
+
+def _read_document(
+    stack: ExitStack, file: IO[bytes], path: Path, text: str, format_name: str, skip: Skip | None
+) -> list[Recorded]:
+    """A JSON document, or lines that are each one."""
+    torn: list[FormatError] = []
+    text = text if skip is None else whole_text(text, torn.append)
     place = "line 1" if is_of_lines(text) else "the document"
     found = _choose(format_name, first_values(text), place)
     if found.name == TAILFOLD:
         raise FormatError("this is an export of Tailfold behind something else: its header was expected on the first line")
     if found.kind == "stream":
-        return [Recorded(answers=(_stream(stack, path, found.name, _payloads(file, path)),))]
-    return [Recorded(history) for history in _histories(text, found.name)]
+        return [_streamed(stack, path, found.name, file, skip)]
+    if skip is not None:
+        for error in torn:
+            skip(error)
+    try:
+        return [Recorded(history) for history in _histories(text, found.name, skip)]
+    except FormatError as error:
+        if format_name != AUTO:
+            raise
+        raise FormatError(f"{error} (it looks like {found.name}; if it is something else, name it with --format)") from error
 
 
-def _histories(text: str, name: str) -> list[History]:
-    histories = list(read_document(text, name))
-    if not any(history.drafts for history in histories):
+def _histories(text: str, name: str, skip: Skip | None) -> list[History]:
+    histories = list(read_document(text, name, skip))
+    if all(is_empty(draft) for history in histories for draft in history.drafts):
         raise FormatError(f"the document holds no message of the format {name}")
     return histories
 
@@ -166,24 +199,10 @@ def _choose(format_name: str, values: Sequence[JsonText], place: str) -> Detecte
     return Detected("history" if format_name in READERS else "stream", format_name)
 
 
-def _recorded(
-    stack: ExitStack, path: Path, exchanges: Sequence[tuple[History, Sequence[tuple[str, bytes, str]]]]
-) -> list[Recorded]:
-    """The conversations of a cassette. Raises `FileError` for an answer that its adapter does not take."""
-    found = []
-    for history, answers in exchanges:
-        streams = []
-        for name, body, place in answers:
-            try:
-                streams.append(_stream(stack, path, name, read_all([body]), place))
-            except FormatError as error:
-                raise FormatError(f"{place}: {error}") from error
-        found.append(Recorded(history, tuple(streams)))
-    return found
-
-
-def _stream(stack: ExitStack, path: Path, name: str, payloads: Iterator[Payload], key: str = "") -> Stream:
-    return stack.enter_context(closing(Stream(path, name, payloads, key)))
+def _streamed(stack: ExitStack, path: Path, name: str, file: IO[bytes], skip: Skip | None) -> Recorded:
+    streams = read_streams(path, name, _payloads(file, path), skip=skip)
+    losses = tuple(loss for stream in streams for loss in stream.losses)
+    return Recorded(answers=tuple(stack.enter_context(closing(stream)) for stream in streams), losses=losses)
 
 
 def _payloads(file: IO[bytes], path: Path) -> Iterator[Payload]:
@@ -205,9 +224,11 @@ def _first_payload(head: bytes, file: IO[bytes]) -> Payload:
     raise FormatError("the file holds no event")
 
 
-def _text(data: bytes) -> str:
+def _text(data: bytes, skip: Skip | None) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
+        if skip is not None:
+            return text_of(data, skip)
         number = data.count(b"\n", 0, error.start) + 1
         raise FormatError(f"line {number}: UTF-8 text was expected ({error.reason} at byte {error.start})") from error

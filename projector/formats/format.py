@@ -77,7 +77,11 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     check: Callable[[Any], list[str]] | None = None
     """What the provider would refuse of a payload, each with its place."""
     endpoint: re.Pattern[str] | None = None
-    """The path of an address that takes requests of this format."""
+    """The path of an address that takes requests of this format; several formats may share one."""
+    goes_on_from: str | None = None
+    """The field of a request that names the answer it goes on from, where what was said before is not sent again."""
+    choices: Callable[[str], list[tuple[int, str]]] | None = None
+    """A chunk of a stream as one for each answer that it says something of, by its number; of one that only names one, it."""
     lists: tuple[str, ...] = ("messages",)
     """What an object calls its list of messages; by the first name it is written."""
     wants_object: bool = False

@@ -29,6 +29,6 @@ FORMAT: Final = Format(
     write_stream=write_stream,
     streams_answers_only=True,
     check=_check,
-    endpoint=re.compile(r"/v1/messages$|/invoke$|:(rawPredict|streamRawPredict)$"),
+    endpoint=re.compile(r"/v1/messages$|/invoke(-with-response-stream)?$|:(rawPredict|streamRawPredict)$"),
     reads_answers=True,
 )

@@ -56,6 +56,8 @@ def read_block(fields: Fields) -> Block:
     if ours == "media":
         return _read_media(kind, fields)
     is_call = ours in ("tool_call", "server_tool_call")
+    if kind == "tool_use":
+        fields.need_texts("id", "name")
     call = fields.maybe_text("id" if is_call else "tool_use_id")
     given = fields.raw("input") if is_call else None
     cited = fields.items("citations") if kind == "text" and (fields.raw("citations") or "").startswith("[") else []

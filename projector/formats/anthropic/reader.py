@@ -19,7 +19,7 @@ from projector.formats.anthropic.parts import (
 )
 from projector.formats.format import FormatError
 from projector.formats.outgoing.repair import SYSTEM
-from projector.formats.shared.fields import Fields, items_of, shown
+from projector.formats.shared.fields import Fields, items_of, reason_of, shown
 from projector.formats.shared.history import History, HistoryMessage, Loss, result_draft, text_block, text_parts
 from projector.json_text import InvalidJson, JsonText, decode, dump, join_fields, split
 from projector.run_draft import Usage
@@ -142,7 +142,7 @@ def _read_result(result: Fields) -> HistoryMessage:
 def _read_response(message: Fields, content: JsonText) -> HistoryMessage:
     """A whole response: what its stream would have given."""
     blocks = _read_content(content, message.place)
-    reason = message.maybe_text("stop_reason")
+    reason = reason_of(message.raw("stop_reason") or "null")
     if reason == "refusal":
         details = message.object("stop_details")
         said = details.maybe_text("explanation") if details is not None else None

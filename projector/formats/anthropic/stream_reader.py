@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from projector import events as ev
 from projector.formats.format import FormatError, StreamEnd
+from projector.formats.shared.aws_frames import exception_of
+from projector.formats.shared.fields import reason_of
 from projector.formats.shared.payloads import opaque
 from projector.formats.shared.response import CALLS, OpenBlock, ResponseDraft
 from projector.formats.shared.stream import (
@@ -75,6 +77,8 @@ class AnthropicStream(StreamReader[dict[str, JsonText]]):
 
     def _read(self, text: JsonText) -> tuple[str, dict[str, JsonText]]:
         fields = split(text)
+        if "type" not in fields and (told := exception_of(fields)) is not None:
+            return "error", {"error": told}
         if "type" not in fields:
             raise InvalidJson("it has no type")
         kind = decode(fields["type"])
@@ -128,7 +132,7 @@ class AnthropicStream(StreamReader[dict[str, JsonText]]):
     def change(self, draft: Draft, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`message_delta`: why it stops, and usage."""
         delta = maybe_object(fields, "delta")
-        reason: Any = decode(delta.get("stop_reason", "null"))
+        reason = reason_of(delta.get("stop_reason", "null"))
         if reason is not None:
             self._conclude(StreamEnd("completed", finish_reason=reason))
         rest = {name: text for name, text in fields.items() if name not in ("type", "delta", "usage")}

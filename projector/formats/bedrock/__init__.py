@@ -27,7 +27,7 @@ FORMAT: Final = Format(
     write_stream=write_stream,
     streams_answers_only=True,
     check=_check,
-    endpoint=re.compile(r"/converse(-stream)?$"),
+    endpoint=re.compile(r"/converse(-stream)?$|/invoke(-with-response-stream)?$"),
     wants_object=True,
     wants_list=True,
 )

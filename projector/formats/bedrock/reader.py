@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Final
 
 from projector.formats.bedrock.stream_reader import PROVIDER, BedrockStream
 from projector.formats.format import FormatError
-from projector.formats.shared.blocks import blocks_of, kept_block, media_block, part_data, part_kept, part_media, part_text
+from projector.formats.shared.blocks import (
+    blocks_of,
+    kept_block,
+    media_block,
+    part_data,
+    part_kept,
+    part_media,
+    part_said,
+    part_text,
+    said_block,
+)
 from projector.formats.shared.fields import Fields
 from projector.formats.shared.history import History, HistoryMessage, result_draft, text_block
 from projector.json_text import JsonText, dump
@@ -37,6 +47,9 @@ def read(text: str) -> Iterator[History]:
 
 
 def _answer(message: Fields) -> list[HistoryMessage]:
+    for call in (block.object("toolUse") for block in message.objects("content")):
+        if call is not None:
+            call.need_texts("toolUseId", "name")
     stream = BedrockStream("", lambda: PROVIDER)
     try:
         bodies = stream.feed(f'{{"output":{{"message":{message.source}}},"stopReason":{dump("end_turn")}}}')
@@ -60,8 +73,8 @@ def _result(result: Fields) -> HistoryMessage:
 
 
 def _part(item: Fields) -> JsonText:
-    if item.names() == {"text"}:
-        return part_text(item.text("text"))
+    if "text" in item:
+        return part_text(item.text("text")) if item.names() == {"text"} else part_said(PROVIDER, item.text("text"), item.source)
     value, media = item.raw("json"), _media(item)
     if media is not None and media[2] is None:
         return part_media(media[0], data=media[1])
@@ -69,12 +82,28 @@ def _part(item: Fields) -> JsonText:
 
 
 def _block(block: Fields) -> Block:
-    if block.names() == {"text"}:
-        return text_block(block.text("text"))
+    if "text" in block:
+        return (
+            text_block(block.text("text"))
+            if block.names() == {"text"}
+            else said_block(PROVIDER, block.text("text"), block.source)
+        )
+    if (guarded := _guarded(block)) is not None:
+        return said_block(PROVIDER, guarded, block.source)
     media = _media(block)
     if media is not None:
         return media_block(media[0], data=media[1], name=media[2])
     return kept_block(PROVIDER, block.source, next(iter(sorted(block.names())), None))
+
+
+def _guarded(block: Fields) -> str | None:
+    """The text of what a guardrail is to look at, or of what was cited."""
+    guard = block.object("guardContent")
+    text = None if guard is None else guard.object("text")
+    if text is not None:
+        return text.text("text")
+    cited = block.object("citationsContent")
+    return None if cited is None else "".join(part.maybe_text("text") or "" for part in cited.objects("content"))
 
 
 def _media(block: Fields) -> tuple[str, str, str | None] | None:

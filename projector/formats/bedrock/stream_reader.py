@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from projector import events as ev
 from projector.formats.format import FormatError, StreamEnd
 from projector.formats.shared.aws_frames import FrameReader
+from projector.formats.shared.fields import reason_of
 from projector.formats.shared.payloads import opaque
 from projector.formats.shared.response import OpenBlock, ResponseDraft
 from projector.formats.shared.stream import (
@@ -24,7 +25,7 @@ from projector.formats.shared.stream import (
     need_text,
     need_whole,
 )
-from projector.json_text import InvalidJson, JsonText, decode, dump, raw, split, split_array
+from projector.json_text import InvalidJson, JsonText, decode, dump, join_fields, raw, split, split_array
 from projector.message import Block
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ _SIGNED: Final = '{"reasoningContent":{}}'  # our fields say text and signature;
 _REFUSED: Final = ("guardrail_intervened", "content_filtered")
 _KINDS: Final = {"text": "text", "citation": "text", "toolUse": "tool_call", "reasoningContent": "reasoning"}
 _COUNTS: Final = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
+_OF_ERROR: Final = {"message", "Message", "__type", "type", "code"}
 _CALL: Final = {"toolUseId", "name", "input", "type"}
 
 
@@ -94,12 +96,21 @@ class BedrockStream(StreamReader[dict[str, JsonText]]):
         fields = split(text)
         if "output" in fields:
             return "output", fields
+        if (
+            self._draft is None
+            and fields.keys() <= _OF_ERROR
+            and any(_is_text(fields, name) for name in ("message", "Message"))
+        ):
+            return "error", fields
         name = next((name for name in fields if name in _TAKES or _is_exception(name)), "")
         if not name and self._draft is None:
             raise FormatError(f"{_EXPECTED}, not {sorted(fields)[:8]}")
         return name, fields
 
-    def _take(self, kind: str, fields: dict[str, JsonText], text: JsonText) -> list[ev.Body] | None:  # noqa: ARG002 - one shape
+    def _take(self, kind: str, fields: dict[str, JsonText], text: JsonText) -> list[ev.Body] | None:
+        if kind == "error":  # what is answered instead of a response
+            self._end = StreamEnd("failed", error=text)
+            return []
         if kind == "output":
             return [body for event in _events_of(fields) for body in self._take_one(*event) or []]
         return self._take_one(kind, fields[kind]) if kind else None
@@ -166,7 +177,7 @@ class BedrockStream(StreamReader[dict[str, JsonText]]):
     def stop(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`messageStop`: the response is whole."""
         bodies, draft = self._open()
-        reason: Any = decode(fields.get("stopReason", "null"))
+        reason = reason_of(fields.get("stopReason", "null"))
         self._conclude(StreamEnd("completed", finish_reason=reason))
         rest = {name: text for name, text in fields.items() if name not in ("stopReason", _PADDING)}
         bodies += draft.note(rest)
@@ -235,8 +246,12 @@ def _use(draft: Draft, text: JsonText) -> list[ev.Body]:
     return draft.use(ev.RunUsage("", "", total, output, cached, written, None, raw(text)))
 
 
+def _is_text(fields: dict[str, JsonText], name: str) -> bool:
+    return fields.get(name, "").startswith('"')
+
+
 def _is_exception(name: str) -> bool:
-    return name.endswith("Exception")
+    return name.endswith(("Exception", "Error"))
 
 
 def _events_of(fields: dict[str, JsonText]) -> list[tuple[str, JsonText]]:
@@ -246,6 +261,9 @@ def _events_of(fields: dict[str, JsonText]) -> list[tuple[str, JsonText]]:
     for index, item in enumerate(split_array(message.get("content", "[]"))):
         block = split(item)
         name = next((name for name in block if name != "type"), "")
+        if name in ("citationsContent", "guardContent"):
+            events += _said_inside(name, need_object(block, name), index)
+            continue
         started = name not in ("text", "reasoningContent")
         value = need(block, name)
         value = need_object(block, name).get("reasoningText", value) if name == "reasoningContent" else value
@@ -254,6 +272,21 @@ def _events_of(fields: dict[str, JsonText]) -> list[tuple[str, JsonText]]:
         events += [(kind, f'{{"contentBlockIndex":{index},{what}}}'), ("contentBlockStop", f'{{"contentBlockIndex":{index}}}')]
     rest = ",".join(f"{dump(name)}:{text}" for name, text in fields.items() if name not in ("output", "stopReason"))
     return [*events, ("messageStop", f'{{"stopReason":{need(fields, "stopReason")}}}'), ("metadata", "{" + rest + "}")]
+
+
+def _said_inside(name: str, fields: dict[str, JsonText], index: int) -> list[tuple[str, JsonText]]:
+    """Text that was cited, with its citations, or that a guardrail looked at, as it is streamed."""
+    if name == "guardContent":
+        deltas = [f'{{"text":{need(need_object(fields, "text"), "text")}}}'] if "text" in fields else []
+    else:
+        said = [split(part) for part in split_array(fields.get("content", "[]"))]
+        deltas = [f'{{"text":{part["text"]}}}' for part in said if "text" in part]
+        deltas += [f'{{"citation":{citation}}}' for citation in split_array(fields.get("citations", "[]"))]
+    given = [("contentBlockDelta", f'{{"contentBlockIndex":{index},"delta":{delta}}}') for delta in deltas]
+    if not given:
+        rest = f"{{{dump(name)}:{join_fields(fields)}}}"
+        given = [("contentBlockStart", f'{{"contentBlockIndex":{index},"start":{rest}}}')]
+    return [*given, ("contentBlockStop", f'{{"contentBlockIndex":{index}}}')]
 
 
 def _with_text(value: Any) -> Any:

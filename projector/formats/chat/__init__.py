@@ -11,6 +11,7 @@ from projector.formats.chat.stream_reader import ChatStream
 from projector.formats.chat.stream_writer import write_stream
 from projector.formats.chat.writer import write
 from projector.formats.format import Format
+from projector.formats.shared.choices import take_apart
 
 
 def _check(payload: Any) -> list[str]:
@@ -31,4 +32,5 @@ FORMAT: Final = Format(
     check=_check,
     endpoint=re.compile(r"/chat/completions$"),
     wants_list=True,
+    choices=lambda chunk: take_apart(chunk, "choices", ("usage", "x_groq")),
 )

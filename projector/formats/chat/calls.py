@@ -42,8 +42,8 @@ class Call(OpenBlock):
         if self.rest.get("type") == CUSTOM:
             self.whole, self.takes_text = dump({"input": "".join(self.pieces)}), True
         name, tool_call_id = self.begun
-        self.name = self.called if self.called != name else None
-        self.tool_call_id = self.call_id if self.call_id not in (None, tool_call_id) else None
+        self.final_name = self.called if self.called != name else None
+        self.final_call_id = self.call_id if self.call_id not in (None, tool_call_id) else None
 
     @property
     def has_input(self) -> bool:

@@ -78,7 +78,9 @@ class _Reader:
     def _call(self, call: Fields) -> Block:
         custom = call.object("custom")
         inner = custom or call.need("function")
-        name, ref = inner.text("name"), call.maybe_text("id")
+        inner.need_texts("name")
+        call.need_texts("id")
+        name, ref = inner.text("name"), call.text("id")
         rest = call.rest("id", "type", "index", "function", "custom")
         if custom is not None:
             text = custom.maybe_text("input") or ""
@@ -93,6 +95,8 @@ class _Reader:
     def _result(self, fields: Fields, role: str) -> HistoryMessage:
         name = fields.maybe_text("name")
         known = ("role", "content", "tool_call_id") if role == "tool" else ("role", "content", "tool_call_id", "name")
+        if role == "tool":
+            fields.need_texts("tool_call_id")
         ref = fields.maybe_text("tool_call_id") or (self._functions.get(name or "") if role == "function" else None) or ""
         content = fields.raw("content") or '""'
         parts = _result_parts(fields) if content.startswith("[") else text_parts(fields.maybe_text("content") or "")

@@ -14,7 +14,7 @@ from projector.formats.chat.growing import OF_DELTA, Answer, has_content
 from projector.formats.chat.parts import PROVIDER, check_delta
 from projector.formats.chat.usage import read_usage
 from projector.formats.format import FormatError, StreamEnd
-from projector.formats.shared.fields import items_of, says_nothing, shown, text_of_field
+from projector.formats.shared.fields import items_of, reason_of, says_nothing, shown, text_of_field
 from projector.formats.shared.stream import StreamReader
 from projector.json_text import JsonText, decode, raw, split
 
@@ -72,6 +72,8 @@ class ChatStream(StreamReader[dict[str, JsonText]]):
             return [*bodies, *([ev.RawEvent(PROVIDER, raw(text))] if "error" not in fields else [])]
         kept: dict[str, JsonText] = {name: value for name, value in fields.items() if name not in _OF_CHUNK}
         is_unsaid = len(choices) > (first is not None)
+        if is_unsaid:  # the others stay as they came: a run is one line
+            kept["other_choices"] = str(max(map(_index_of, choices)))
         if first is not None:
             kept |= {name: value for name, value in first.items() if name not in _OF_CHOICE}
             kept |= {name: value for name, value in delta.items() if name not in OF_DELTA}
@@ -83,7 +85,7 @@ class ChatStream(StreamReader[dict[str, JsonText]]):
             bodies += said or []
         bodies += draft.learn(kept)
         if first is not None and not says_nothing(first.get("finish_reason", "null")):
-            reason = text_of_field(first, "finish_reason")
+            reason = reason_of(first["finish_reason"])
             bodies += self._finish(StreamEnd("failed" if reason == "error" else "completed", finish_reason=reason))
         if usage is not None:  # a total, however often it comes
             bodies += draft.use(usage)

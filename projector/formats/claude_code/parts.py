@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from projector.formats.anthropic.stream_reader import AnthropicStream
 from projector.formats.format import FormatError
-from projector.formats.shared.blocks import blocks_of, kept_block, media_block, part_kept, part_media, part_text
+from projector.formats.shared.blocks import (
+    blocks_of,
+    kept_block,
+    media_block,
+    part_kept,
+    part_media,
+    part_said,
+    part_text,
+    said_block,
+)
 from projector.formats.shared.fields import Fields, items_of
 from projector.formats.shared.history import HistoryMessage, result_draft, text_block
 from projector.formats.shared.makers import ANTHROPIC
 from projector.run_draft import Usage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from projector.json_text import JsonText
     from projector.message import Block
 
@@ -45,6 +58,14 @@ def user_blocks(content: JsonText, place: str) -> tuple[Block, ...]:
     )
 
 
+def require_content(message: Fields) -> None:
+    """Raises `FormatError` for a message that has none: another program wrote it."""
+    if not message.has("content"):
+        raise message.wrong(
+            f'"content" should be text or a list of blocks, and it is not there, but {sorted(message.names())[:8]}'
+        )
+
+
 def results_of(content: JsonText, place: str) -> list[HistoryMessage]:
     """The results of tools in a user's message, each a message of its own."""
     if content.lstrip().startswith('"'):
@@ -65,10 +86,30 @@ def usage_of(usage: Fields | None) -> Usage | None:
     return Usage(total, output, cached, written, thought, usage.source)
 
 
+def total(drafts: Sequence[HistoryMessage], used: Usage | None) -> list[HistoryMessage]:
+    """The messages of a turn, which used that much; what their own numbers leave out, the last answer has.
+
+    Numbers of a message are often those of its beginning.
+    """
+    at = next((at for at in reversed(range(len(drafts))) if drafts[at].role == "assistant"), None)
+    if used is None or at is None:
+        return list(drafts)
+    told = [draft.usage for draft in drafts if draft.usage is not None]
+    own = drafts[at].usage or Usage()
+    more: dict[str, int] = {}
+    for name in ("input", "output", "cached", "cache_write", "reasoning"):
+        left = (getattr(used, name) or 0) - sum(getattr(each, name) or 0 for each in told)
+        if left > 0:
+            more[name] = (getattr(own, name) or 0) + left
+    usage = replace(own, raw=used.raw, **more) if more else drafts[at].usage
+    return [*drafts[:at], replace(drafts[at], usage=usage), *drafts[at + 1 :]]
+
+
 def _user_block(block: Fields) -> Block:
     kind = block.text("type")
-    if kind == "text" and block.names() <= {"type", "text"}:
-        return text_block(block.text("text"))
+    if kind == "text":
+        text = block.text("text")
+        return text_block(text) if block.names() <= {"type", "text"} else said_block(PROVIDER, text, block.source)
     source = block.object("source")
     if kind in ("image", "document") and source is not None and block.names() <= {"type", "source"}:
         data, url = source.maybe_text("data"), source.maybe_text("url")
@@ -103,8 +144,9 @@ def _is_media(source: Fields) -> bool:
 
 def _part(item: Fields) -> JsonText:
     kind, source = item.maybe_text("type"), item.object("source")
-    if kind == "text" and item.names() <= {"type", "text"}:
-        return part_text(item.text("text"))
+    if kind == "text":
+        text = item.text("text")
+        return part_text(text) if item.names() <= {"type", "text"} else part_said(PROVIDER, text, item.source)
     if kind == "image" and source is not None and _is_media(source):
         return part_media(source.maybe_text("media_type"), data=source.maybe_text("data"), url=source.maybe_text("url"))
     return part_kept(PROVIDER, item.source)

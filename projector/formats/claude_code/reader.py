@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from projector.formats.claude_code.parts import PROVIDER, assistant_blocks, results_of, usage_of, user_blocks
+from projector.formats.claude_code.parts import PROVIDER, assistant_blocks, require_content, results_of, usage_of, user_blocks
 from projector.formats.claude_code.stream_json import is_stream, read_stream
 from projector.formats.format import FormatError
 from projector.formats.shared.fields import Fields, items_of, lines_of
 from projector.formats.shared.history import History, HistoryMessage, Loss
 from projector.formats.shared.parents import behind_parents
-from projector.json_text import JsonText, decode, dump
+from projector.json_text import JsonText, decode, dump, join_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,10 +43,30 @@ def read(text: str) -> Iterator[History]:
 
 def _records_of(text: str) -> Iterator[Fields]:
     """The records: one a line, or a JSON list of them."""
+    if (lines := _log_lines(text)) is not None:
+        return iter(lines)
     if text.lstrip("\ufeff \t\r\n")[:1] == "[":
         items = items_of(text.removeprefix("\ufeff"), "the document")
         return (Fields(item, f"record {number}") for number, item in enumerate(items, 1))
     return (Fields(line, place) for line, place in lines_of(text))
+
+
+def _log_lines(text: str) -> list[Fields] | None:
+    """The records of a session that was kept as one document: a line of them, without ids."""
+    try:
+        document = Fields(text.removeprefix("\ufeff"), "the document")
+    except FormatError:
+        return None
+    if "loglines" not in document:
+        return None
+    found: list[Fields] = []
+    before = None
+    for number, record in enumerate(document.objects("loglines"), 1):
+        own = record.maybe_text("uuid") or f"line-{number}"
+        said = {"uuid": dump(own), "parentUuid": dump(before)} | record.rest()
+        found.append(Fields(join_fields(said), record.place))
+        before = own if record.maybe_text("type") in ("user", "assistant") else before
+    return found
 
 
 def _read_session(given: Iterator[Fields]) -> Iterator[History]:
@@ -164,6 +184,7 @@ class _Log:
         else:
             thread, at = self._place(record, uuid)
             message = record.need("message")
+            require_content(message)
             number = self._ask(thread, record, message, at) if kind == "user" else _answer(thread, record, message, at)
             self._at[uuid] = thread, number
 

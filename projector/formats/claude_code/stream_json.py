@@ -11,14 +11,22 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from projector.formats.anthropic.stream_reader import AnthropicStream
-from projector.formats.claude_code.parts import PROVIDER, assistant_blocks, results_of, usage_of, user_blocks
+from projector.formats.claude_code.parts import (
+    PROVIDER,
+    assistant_blocks,
+    require_content,
+    results_of,
+    total,
+    usage_of,
+    user_blocks,
+)
 from projector.formats.format import FormatError
 from projector.formats.shared.blocks import blocks_of
 from projector.formats.shared.history import History, HistoryMessage, Loss
 from projector.json_text import JsonText, dump, join_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from projector import events as ev
     from projector.events import Outcome
@@ -115,7 +123,8 @@ class _Log:
         self._session: str | None = None
         self._metadata: dict[str, JsonText] = {}
         self._left: dict[str, int] = {}
-        self._result: Fields | None = None
+        self._results: list[tuple[int, Fields]] = []
+        """How a turn ended, and how many messages there were by then."""
 
     def take(self, record: Fields) -> None:
         kind = record.maybe_text("type")
@@ -128,11 +137,13 @@ class _Log:
         elif kind == "stream_event":
             _feed(thread, record)
         elif kind == "assistant":
+            require_content(record.need("message"))
             _answer(thread, record, record.need("message"))
         elif kind == "user":
+            require_content(record.need("message"))
             _ask(thread, record, record.need("message"))
         elif kind == "result":
-            self._result = record
+            self._results.append((len(self.threads.setdefault(None, _Thread()).drafts), record))
             self._metadata["result"] = record.source
         else:
             name = record.maybe_text("subtype")
@@ -144,11 +155,24 @@ class _Log:
         for call, thread in self.threads.items():
             thread.finish()
             if call is None:
-                drafts = [*thread.drafts[:-1], *(_end(draft, self._result) for draft in thread.drafts[-1:])]
-                yield History(tuple(drafts), self._session, metadata=self._metadata, losses=losses)
+                earlier = [record.source for _, record in self._results[:-1]]
+                told = {"earlier_results": f"[{','.join(earlier)}]"} if earlier else {}
+                drafts = tuple(self._ended(thread.drafts))
+                yield History(drafts, self._session, metadata=self._metadata | told, losses=losses)
             else:
                 metadata = {"isSidechain": "true", "parent_tool_use_id": dump(call)}
                 yield History(tuple(thread.drafts), f"{self._session or ''}/{call}", metadata=metadata)
+
+    def _ended(self, drafts: Sequence[HistoryMessage]) -> Iterator[HistoryMessage]:
+        """The messages of each turn, the last of them with how it ended and what it used."""
+        begin = 0
+        for number, (count, result) in enumerate(self._results, 1):
+            behind = len(drafts) if number == len(self._results) else count
+            turn = list(drafts[begin:behind])
+            begin = behind
+            yield from total(turn[:-1] + [_end(draft, result) for draft in turn[-1:]], usage_of(result.object("usage")))
+        yield from drafts[begin:-1]
+        yield from (_end(draft, None) for draft in drafts[begin:][-1:])
 
 
 def _feed(thread: _Thread, record: Fields) -> None:

@@ -11,6 +11,7 @@ from projector.formats.gemini.reader import read
 from projector.formats.gemini.stream_reader import PROVIDER, GeminiStream
 from projector.formats.gemini.stream_writer import write_stream
 from projector.formats.gemini.writer import write
+from projector.formats.shared.choices import take_apart
 
 
 def _check(payload: Any) -> list[str]:
@@ -33,4 +34,5 @@ FORMAT: Final = Format(
     lists=("contents",),
     wants_object=True,
     wants_list=True,
+    choices=lambda chunk: take_apart(chunk, "candidates", ("usageMetadata", "promptFeedback")),
 )

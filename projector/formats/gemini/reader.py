@@ -14,7 +14,15 @@ from msgspec.structs import replace
 from projector.formats.format import FormatError
 from projector.formats.gemini.parts import SHELL
 from projector.formats.gemini.stream_reader import PROVIDER, GeminiStream
-from projector.formats.shared.blocks import blocks_of, kept_block, media_block, part_data, part_kept, part_media
+from projector.formats.shared.blocks import (
+    blocks_of,
+    kept_block,
+    media_block,
+    part_data,
+    part_kept,
+    part_media,
+    said_block,
+)
 from projector.formats.shared.fields import Fields
 from projector.formats.shared.history import History, HistoryMessage, result_draft, text_block
 from projector.json_text import join_fields
@@ -33,12 +41,33 @@ def read(text: str) -> Iterator[History]:
     request = Fields(text.removeprefix("\ufeff"), "the request")
     if "contents" not in request:
         raise request.wrong(f"{_EXPECTED}, not one with {sorted(request.names())[:8]}")
-    system = request.object("systemInstruction") or request.object("system_instruction")
-    drafts = [] if system is None else [HistoryMessage("system", tuple(_block(part) for part in system.objects("parts")))]
+    drafts = list(_system(request))
     calls = _Calls()
-    for content in request.objects("contents"):
+    for content in _contents(request):
         drafts += calls.answer(content) if content.maybe_text("role") == "model" else calls.ask(content)
     yield History(tuple(drafts), metadata=request.rest("contents", "systemInstruction", "system_instruction"))
+
+
+def _contents(request: Fields) -> list[Fields]:
+    """What was said; Google takes a text alone, and one content that stands in no list."""
+    given = request.raw("contents") or ""
+    if given.startswith("["):
+        return request.objects("contents")
+    return [_content(given, f'{request.place}, in "contents"')]
+
+
+def _system(request: Fields) -> Iterator[HistoryMessage]:
+    name = next((name for name in ("systemInstruction", "system_instruction") if name in request), None)
+    if name is not None:
+        system = _content(request.raw(name) or "", f'{request.place}, in "{name}"')
+        yield HistoryMessage("system", tuple(_block(part) for part in system.objects("parts")))
+
+
+def _content(given: JsonText, place: str) -> Fields:
+    """A content; text alone is one part, and a list its parts."""
+    if given.startswith('"'):
+        given = f'[{{"text":{given}}}]'
+    return Fields(f'{{"parts":{given}}}' if given.startswith("[") else given, place)
 
 
 class _Calls:
@@ -50,6 +79,9 @@ class _Calls:
 
     def answer(self, content: Fields) -> list[HistoryMessage]:
         """What the model said."""
+        for call in (part.object("functionCall") for part in content.objects("parts")):
+            if call is not None:
+                call.need_texts("name")
         stream = GeminiStream("", lambda: f"{PROVIDER}.{next(self._numbers)}")
         try:
             bodies = stream.feed(f'{{"candidates":[{{"content":{content.source},"finishReason":"STOP"}}]}}')
@@ -87,8 +119,10 @@ def _media_part(part: Fields) -> JsonText:
 
 
 def _block(part: Fields) -> Block:
-    if part.names() == {"text"}:
-        return text_block(part.text("text"))
+    if "text" in part:
+        return (
+            text_block(part.text("text")) if part.names() == {"text"} else said_block(PROVIDER, part.text("text"), part.source)
+        )
     for name in ("inlineData", "fileData"):
         source = part.object(name)
         if source is not None and part.names() == {name} and source.names() <= {"mimeType", "data", "fileUri"}:

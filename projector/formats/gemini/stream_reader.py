@@ -7,7 +7,7 @@ Source: the reference of `generateContent` and *Thought signatures* of the Gemin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from projector import events as ev
 from projector.formats.format import FormatError, StreamEnd
@@ -30,6 +30,9 @@ _TEXT: Final = {"text", "thought", "thoughtSignature"}
 _CALL: Final = {"functionCall", "thoughtSignature"}
 _MEDIA: Final = {"data": "data", "url": "fileUri"}
 _REFUSED: Final = ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "MODEL_ARMOR")
+_FINISHED: Final = ("", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER")
+_BLOCKED: Final = ("", "SAFETY", "OTHER", "BLOCKLIST", "PROHIBITED_CONTENT")
+"""Names by their numbers, as far as both of Google's interfaces give them the same ones."""
 _KINDS: Final = {
     "executableCode": "server_tool_call",
     "toolCall": "server_tool_call",
@@ -86,6 +89,7 @@ class GeminiStream(StreamReader[dict[str, JsonText]]):
         bodies += draft.ground(first.get("groundingMetadata"))
         bodies += draft.measure(fields.get("usageMetadata", "null"))
         if any(item is not first for item in candidates):
+            bodies += draft.note_news({"other_candidates": str(len(candidates) - bool(first))})
             bodies.append(ev.RawEvent(PROVIDER, raw(text)))
         return bodies + self._finish(draft, fields, first)
 
@@ -107,16 +111,23 @@ class GeminiStream(StreamReader[dict[str, JsonText]]):
 
     def _finish(self, draft: _Draft, fields: dict[str, JsonText], candidate: dict[str, JsonText]) -> list[ev.Body]:
         feedback = split(fields.get("promptFeedback", "{}"))
-        # Some libraries write the number of a reason, which is kept as it is.
-        reason: Any = decode(candidate.get("finishReason", "null")) or decode(feedback.get("blockReason", "null"))
+        reason = _reason(candidate, "finishReason", _FINISHED) or _reason(feedback, "blockReason", _BLOCKED)
         if reason is None or draft.is_finished:
             return []
         bodies: list[ev.Body] = []
-        if reason in _REFUSED or "blockReason" in feedback:
+        if reason in _REFUSED or _reason(feedback, "blockReason", _BLOCKED) is not None:
             why = candidate.get("finishMessage") or feedback.get("blockReasonMessage") or '""'
             bodies += draft.refuse(Block("refusal", text=need_text({"finishMessage": why}, "finishMessage")))
         self._conclude(StreamEnd("completed", finish_reason=reason))
         return [*bodies, *draft.seal_all(), *draft.finish("complete")]
+
+
+def _reason(fields: dict[str, JsonText], name: str, names: tuple[str, ...]) -> str | None:
+    """A reason by its name; some libraries write its number. None where that says nothing."""
+    value = decode(fields.get(name, "null"))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return names[value] if 0 < value < len(names) else str(value) if value else None
+    return maybe_text(fields, name)
 
 
 class _Call(OpenBlock):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from projector.formats.format import FormatError
-from projector.formats.shared.blocks import kept_block, media_block, part_kept, part_media, part_text
+from projector.formats.shared.blocks import kept_block, media_block, part_kept, part_media, part_said, part_text
 from projector.formats.shared.fields import Fields, lines_of
 from projector.formats.shared.history import History, HistoryMessage, Loss, result_draft, text_block
 from projector.formats.shared.makers import ANTHROPIC
@@ -212,7 +212,9 @@ def _signed(item: Fields, provider: str, block: Block, name: str) -> Block:
 
 def _part(item: Fields) -> JsonText:
     kind = item.maybe_text("type")
-    if kind == "text" and item.names() <= {"type", "text"}:
+    if kind == "text" and item.names() > {"type", "text"}:
+        return part_said(PROVIDER, item.text("text"), item.source)
+    if kind == "text":
         return part_text(item.text("text"))
     if kind == "image" and item.names() <= {"type", "data", "mimeType"}:
         return part_media(item.maybe_text("mimeType"), data=item.maybe_text("data"))

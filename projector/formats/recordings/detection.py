@@ -6,7 +6,9 @@ import re
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from projector.formats.format import FormatError
+from projector.formats.shared.aws_frames import exception_of
 from projector.formats.shared.fields import Fields, items_of, shown
+from projector.json_text import split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,6 +41,7 @@ _LANGCHAIN_TYPES: Final = re.compile(
 )
 _CLAUDE_RECORDS: Final = re.compile(r"user|assistant|system|summary|progress")
 _CODEX_RECORDS: Final = re.compile(r"session_meta|response_item|event_msg|turn_context|compacted")
+_ERRING: Final = "anthropic, chat, gemini, responses"
 _CLAUDE_NOTES: Final = re.compile(r"file-history-snapshot|queue-operation")
 
 
@@ -57,6 +60,8 @@ def detect(first: JsonText, others: Iterable[JsonText] = (), *, place: str = "th
     fields = Fields(first, place)
     found = next((Detected(kind, name) for kind, name, is_so in _RECORDS if is_so(fields, _type(fields))), None)
     found = found or _by_messages(fields, others)
+    if found is None and fields.names() == {"error"}:
+        raise FormatError(f"{place}: an error alone is what several providers answer ({_ERRING}): name it with --format")
     if found is None:
         raise FormatError(f"{place}: no format is known that begins with {shown(first)}: name it with --format")
     return found
@@ -64,12 +69,17 @@ def detect(first: JsonText, others: Iterable[JsonText] = (), *, place: str = "th
 
 def _by_messages(fields: Fields, others: Iterable[JsonText]) -> Detected | None:
     """A list of messages, or an object that has one: by the first of them that only one format writes so."""
-    values = [fields, *(Fields(text, "a value") for text in others if _is_object(text))]
+    values = [fields, *(Fields(text, f"value {at}") for at, text in enumerate(others, 2) if _is_object(text))]
     said = [message for value in values for message in _messages(value)]
+    left: list[str] = []
     for message in said:
-        for name, is_so in _MESSAGES:
-            if is_so(message, _type(message)):
-                return Detected("history", name)
+        names = [name for name, is_so in _MESSAGES if is_so(message, _type(message))]
+        if names and left and not set(names) & set(left):
+            told = f"{message.place} is of the format {names[0]}, and one before it of {left[0]}"
+            raise FormatError(f"{told}: name the one that counts with --format")
+        left = left or names
+    if left:
+        return Detected("history", left[0])
     is_list = any(message.has("role") and (message.has("content") or message.has("tool_calls")) for message in said)
     return Detected("history", "anthropic" if "system" in fields else "chat") if is_list else None
 
@@ -173,6 +183,7 @@ _RECORDS: Final[tuple[tuple[Literal["stream", "history"], str, Callable[[Fields,
     ("history", "claude-code", _is(_CLAUDE_RECORDS, "sessionId")),
     ("history", "claude-code", _is(re.compile("summary"), "leafUuid")),
     ("history", "claude-code", _is(_CLAUDE_NOTES)),
+    ("history", "claude-code", lambda fields, _: (fields.raw("loglines") or "").startswith("[")),
     ("stream", "chat", _has("choices")),
     ("stream", "gemini", _has("candidates", "promptFeedback")),
     ("stream", "bedrock", _has("messageStart", "contentBlockStart", "contentBlockDelta")),
@@ -188,6 +199,7 @@ _RECORDS: Final[tuple[tuple[Literal["stream", "history"], str, Callable[[Fields,
     ("stream", "gemini-interactions", lambda fields, _: _INTERACTIONS.match(fields.raw("event_type") or "") is not None),
     ("history", "gemini-interactions", lambda fields, kind: not kind and "input" in fields and _OF_INTERACTIONS(fields, kind)),
     ("stream", "ollama", lambda fields, _: "done" in fields and (fields.raw("message") or "").startswith("{")),
+    ("stream", "bedrock", lambda fields, _: exception_of(split(fields.source)) is not None),
     ("stream", "responses", lambda fields, kind: fields.raw("object") == '"response"' or kind.startswith("response.")),
     ("history", "gemini", _has("contents")),
     ("history", "responses", lambda fields, kind: "input" in fields and not kind),

@@ -1,96 +1,126 @@
-"""Recorded HTTP exchanges as conversations: what was sent to a model last, and what it answered."""
+"""Recorded HTTP exchanges: which of them are conversations with a model, what was asked, and which formats they have."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
-
-from msgspec.structs import replace
+from urllib.parse import unquote
 
 from projector.formats.format import FormatError
+from projector.formats.recordings.detection import detect
 from projector.formats.registry import FORMATS, NAMED, READERS
-from projector.json_text import dump
+from projector.formats.shared.fields import text_of_field
+from projector.formats.shared.history import Loss
+from projector.json_text import split
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from projector.formats.recordings.cassettes import Exchange
     from projector.formats.shared.history import History, HistoryMessage
 
-_OK: Final = range(200, 300)
+OK: Final = range(200, 300)
+_TRAIL: Final = re.compile(r"[?#]")
 
 
-class _Sent(NamedTuple):
-    """A request, what it said before the answer, and the answer."""
+class Sent(NamedTuple):
+    """An exchange with a model: its format, and what was said before the answer.
 
-    history: History
-    said: tuple[str, ...]
-    name: str
-    exchange: Exchange
-
-
-def read_exchanges(exchanges: Sequence[Exchange]) -> list[tuple[History, list[tuple[str, bytes, str]]]]:
-    """The conversations in exchanges: each history that no later request goes on from, with its answers.
-
-    An answer is its format, its body and its place; several answers to the same history are branches of it. Whatever is
-    no conversation (files, tokens, caches) is passed over. Raises `FormatError` where nothing is one.
+    `goes_on_from` is the provider's id of the answer that it goes on from without repeating what was said before.
     """
-    sent = [made for exchange in exchanges if (made := _sent(exchange)) is not None]
-    if not sent:
-        raise FormatError("no exchange in it is a conversation with a model that is known")
-    found: list[tuple[_Sent, list[_Sent]]] = []
-    for at, one in enumerate(sent):
-        if any(len(later.said) > len(one.said) and later.said[: len(one.said)] == one.said for later in sent[at + 1 :]):
+
+    name: str
+    history: History
+    exchange: Exchange
+    goes_on_from: str | None = None
+
+
+class Requests(NamedTuple):
+    """The exchanges with a model, in their order, and what is said of the others."""
+
+    sent: tuple[Sent, ...]
+    losses: tuple[Loss, ...]
+
+
+def read_requests(exchanges: Sequence[Exchange], skip: Callable[[FormatError], object] | None = None) -> Requests:
+    """What was asked of models; whatever is no conversation with one (files, tokens, caches) is passed over and named.
+
+    Raises `FormatError` for a request that can't be read, unless it is given to `skip`, and where nothing is one.
+    """
+    sent: list[Sent] = []
+    passed: dict[str, list[str]] = {}
+    for exchange in exchanges:
+        try:
+            found = _sent(exchange)
+        except FormatError as error:
+            if skip is None:
+                raise
+            skip(error)
             continue
-        same = next((answers for first, answers in found if first.said == one.said and first.name == one.name), None)
-        if same is None:
-            found.append((one, [one]))
+        if isinstance(found, Sent):
+            sent.append(found)
         else:
-            same.append(one)
-    return [_conversation(first, answers) for first, answers in found]
+            passed.setdefault(found, []).append(exchange.place.removeprefix("interaction "))
+    losses = tuple(Loss(f"interaction {', '.join(numbers)}: {why}") for why, numbers in passed.items())
+    if not sent:
+        told = "; ".join(loss.what for loss in losses[:3]) + ("; …" if len(losses) > 3 else "")
+        raise FormatError("no exchange in it is a conversation with a model that is known" + (f" ({told})" if told else ""))
+    return Requests(tuple(sent), losses)
 
 
 def format_of(uri: str) -> str | None:
-    """The format of what is sent to an address; None for one that is no conversation."""
-    path = uri.partition("?")[0]
-    return next((each.name for each in FORMATS if each.endpoint is not None and each.endpoint.search(path)), None)
+    """The format of what is sent to an address; None for one that is no conversation, or that takes several."""
+    names = _formats_at(uri)
+    return names[0] if len(names) == 1 else None
 
 
-def _sent(exchange: Exchange) -> _Sent | None:
-    name = format_of(exchange.uri)
-    if name is None or exchange.request is None:
-        return None
-    try:
-        [history] = READERS[name](exchange.request)
-    except FormatError as error:
-        raise FormatError(f"{exchange.place}, its request: {error}") from error
-    return _Sent(history, tuple(map(_key, history.drafts)), name, exchange)
-
-
-def _key(draft: HistoryMessage) -> str:
-    """What makes a message the same one in a later request; marks of caching do not."""
-    return dump([draft.role, *([block.kind, block.text, block.tool_call_id, block.parts] for block in draft.blocks)])
-
-
-def _conversation(first: _Sent, answers: Sequence[_Sent]) -> tuple[History, list[tuple[str, bytes, str]]]:
-    """The history with its answers; one that came whole as a message is part of it, several are branches behind it."""
-    drafts = list(first.history.drafts)
-    bodies = []
-    for one in answers:
-        whole = _whole_answer(one)
-        if whole is None:
-            bodies += [(one.name, one.exchange.body, one.exchange.place)] if one.exchange.body.strip() else []
-        else:
-            behind = len(first.history.drafts) - 1
-            drafts += [replace(draft, parent=behind if behind >= 0 else None) for draft in whole[:1]] + list(whole[1:])
-    return replace(first.history, drafts=tuple(drafts)), bodies
-
-
-def _whole_answer(sent: _Sent) -> tuple[HistoryMessage, ...] | None:
+def read_whole(sent: Sent) -> tuple[HistoryMessage, ...] | None:
     """An answer that came whole and that its stream's adapter does not take."""
     body = sent.exchange.body
-    if not NAMED[sent.name].reads_answers or sent.exchange.status not in _OK or body[:1] != b"{":
+    if not NAMED[sent.name].reads_answers or sent.exchange.status not in OK or body.lstrip()[:1] != b"{":
         return None
     try:
         return next(READERS[sent.name](body.decode())).drafts
     except (FormatError, UnicodeDecodeError):
+        return None
+
+
+def _formats_at(uri: str) -> list[str]:
+    path = unquote(_TRAIL.split(uri, maxsplit=1)[0])
+    return [each.name for each in FORMATS if each.endpoint is not None and each.endpoint.search(path)]
+
+
+def _address(uri: str) -> str:
+    """Without what may be secret."""
+    scheme, found, rest = _TRAIL.split(uri, maxsplit=1)[0].partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}" if found else scheme
+
+
+def _sent(exchange: Exchange) -> Sent | str:
+    """The exchange, or why it is passed over. Raises `FormatError` for one that is broken."""
+    names, address = _formats_at(exchange.uri), _address(exchange.uri)
+    if not names:
+        return f"{address} takes no conversation that is known"
+    if exchange.request is None:
+        return f"what was sent to {address} is no JSON"
+    looks = _looks_like(exchange.request)
+    if len(names) > 1 and looks not in names:
+        return f"what was sent to {address} is of no format that is known"
+    name = looks if looks in names and len(names) > 1 else names[0]
+    assert name is not None
+    try:
+        [history] = READERS[name](exchange.request)
+    except FormatError as error:
+        if looks != name:
+            return f"what was sent to {address} is of no format that is known"
+        raise FormatError(f"{exchange.place}, its request: {error}") from error
+    field = NAMED[name].goes_on_from
+    before = None if field is None else text_of_field(split(exchange.request), field)
+    return Sent(name, history, exchange, before)
+
+
+def _looks_like(request: str) -> str | None:
+    try:
+        return detect(request).name
+    except FormatError:
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from projector.formats.format import FormatError
-from projector.formats.shared.fields import items_of
+from projector.formats.shared.fields import items_of, whole_items
 from projector.formats.shared.frames import Gathering, Payload
 
 if TYPE_CHECKING:
@@ -116,15 +116,21 @@ class DocumentReader:
         return []
 
     def end(self) -> list[Payload]:
-        """The document, or the items of a list. Raises `FormatError` for a list that breaks off."""
+        """The document, or the items of a list; the last of one that breaks off is torn. Raises `FormatError`."""
         try:
             text = b"".join(self._pieces).decode()
         except UnicodeDecodeError as error:
             raise FormatError(f"byte {error.start}: UTF-8 was expected ({error.reason})") from error
         if text.lstrip()[:1] != "[":
             return [Payload(text, place="the document")]
-        items = items_of(text, "the list")
-        return [Payload(item, place=f"item {number}") for number, item in enumerate(items, 1)]
+        try:
+            items, rest = items_of(text, "the list"), None
+        except FormatError:
+            items, rest = whole_items(text)
+            if not items or text.rstrip().endswith("]"):
+                raise
+        found = [Payload(item, place=f"item {number}") for number, item in enumerate(items, 1)]
+        return found if rest is None else [*found, Payload(rest, place=f"item {len(items) + 1}", is_torn=True)]
 
 
 class _Lines:

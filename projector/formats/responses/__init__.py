@@ -30,6 +30,7 @@ FORMAT: Final = Format(
     streams_answers_only=True,
     check=_check,
     endpoint=re.compile(r"/responses$"),
+    goes_on_from="previous_response_id",
     lists=("input", "output"),
     wants_list=True,
 )

@@ -20,6 +20,7 @@ def read(text: str) -> Iterator[History]:
     """
     text = text.removeprefix("\ufeff")
     metadata: dict[str, JsonText] = {}
+    instructions: list[tuple[JsonText, str]] = []
     if text.lstrip().startswith("["):
         items = [(item, f"item {at}") for at, item in enumerate(items_of(text, "the document"))]
     else:
@@ -30,8 +31,19 @@ def read(text: str) -> Iterator[History]:
         said = document.raw(name) or ""
         one = join_fields({"role": '"user"', "content": said})
         items = [(one, f'the document, in "{name}"')] if said.startswith('"') else document.items(name)
-        metadata = document.rest(name)
+        metadata = document.rest(name, *(("instructions",) if name == "input" else ()))
+        instructions = _instructions(document) if name == "input" else []
     reader = ItemReader()
-    for item, place in items:
+    for item, place in [*instructions, *items]:
         reader.read(Fields(item, place))
     yield History(tuple(reader.drafts), metadata=metadata)
+
+
+def _instructions(document: Fields) -> list[tuple[JsonText, str]]:
+    """What stands before all that is said: text as a system message, or items as they are."""
+    given = document.raw("instructions") or ""
+    if given.startswith("["):
+        return document.items("instructions")
+    text = document.maybe_text("instructions")
+    said = join_fields({"role": '"system"', "content": given})
+    return [(said, f'{document.place}, in "instructions"')] if text else []

@@ -1,21 +1,24 @@
 """AWS event streams: binary frames with checksums, as Bedrock sends them.
 
-Each frame becomes the JSON text `{"<event type>": <its payload>}`, the form in which Converse events are documented.
+Each frame becomes the JSON text `{"<event type>": <its payload>}`, the form in which Converse events are documented. A
+`chunk`, as a model that is invoked streams it, becomes what it holds in base64: an event of the model's own provider.
 Source: *Amazon Event Stream Specification* of the Smithy documentation.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import struct
 import zlib
 from typing import TYPE_CHECKING, Final
 
 from projector.formats.format import FormatError
 from projector.formats.shared.frames import Gathering, Payload
-from projector.json_text import dump, is_json
+from projector.json_text import InvalidJson, JsonText, decode, dump, is_json, join_fields, split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _PRELUDE: Final = struct.Struct(">III")  # length of all, length of the headers, checksum of these two
 _CRC: Final = struct.Struct(">I")
@@ -24,6 +27,19 @@ _MOST_BYTES: Final = 24 * 1024 * 1024
 _FIXED: Final = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}  # header type: how long its value is
 _SIZED: Final = (6, 7)  # bytes and text, behind their length
 _TEXT: Final = 7
+_CHUNK: Final = "chunk"
+_EXCEPTION: Final = ("Exception", "Error")
+
+
+def exception_of(fields: Mapping[str, JsonText]) -> JsonText | None:
+    """The error that a frame tells, with its type; None for a frame that tells of none, or for something else."""
+    name = next(iter(fields), "")
+    if len(fields) != 1 or not name.endswith(_EXCEPTION):
+        return None
+    if not fields[name].lstrip().startswith("{"):
+        return None
+    told = split(fields[name])
+    return join_fields({"type": dump(name)} | told) if "type" not in told else fields[name]
 
 
 class FrameReader(Gathering):
@@ -43,11 +59,10 @@ class FrameReader(Gathering):
         return self._gather(self._whole_frames())
 
     def end(self) -> list[Payload]:
-        """Nothing is left. Raises `FormatError` for a stream that ends inside a frame."""
+        """What is left of a stream that ends inside a frame: a payload that is torn. Raises `FormatError`."""
         self._gather(iter(()))
-        if self._held:
-            raise self._wrong(f"the stream ends after {len(self._held)} bytes of it")
-        return []
+        held, self._held = bytes(self._held), bytearray()
+        return [Payload(held.decode(errors="replace"), place=f"frame {self._frames + 1}", is_torn=True)] if held else []
 
     def _whole_frames(self) -> Iterator[Payload]:
         at = 0
@@ -86,7 +101,19 @@ class FrameReader(Gathering):
             body = dump({"message": headers.get(":error-message", "")})
         if not is_json(body):
             raise self._wrong(f"its payload is no JSON ({headers.get(':content-type', 'without a content type')})")
+        if name == _CHUNK:
+            return Payload(self._inner(body), place=f"frame {self._frames + 1}")
         return Payload(f"{{{dump(name)}:{body}}}", name, place=f"frame {self._frames + 1}")
+
+    def _inner(self, body: str) -> str:
+        """What a chunk holds."""
+        try:
+            inner = base64.b64decode(decode(split(body)["bytes"]), validate=True).decode()
+        except (binascii.Error, InvalidJson, KeyError, TypeError, UnicodeDecodeError) as error:
+            raise self._wrong(f'a chunk should have "bytes" in base64 ({type(error).__name__}: {error})') from error
+        if not is_json(inner):
+            raise self._wrong("what its chunk holds is no JSON")
+        return inner
 
     def _wrong(self, why: str) -> FormatError:
         return FormatError(f"frame {self._frames + 1}, at byte {self._offset}: {why}")

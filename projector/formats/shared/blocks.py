@@ -70,6 +70,16 @@ def kept_block(provider: str, payload: JsonText, name: str | None = None) -> Blo
     return Block("provider", sealed=True, provider_ref=name, opaque=opaque(provider, payload))
 
 
+def said_block(provider: str, text: str, payload: JsonText) -> Block:
+    """Text with more than our fields say of it, which is kept as it came for who made it."""
+    return Block("text", text=text, sealed=True, opaque=opaque(provider, payload))
+
+
+def part_said(provider: str, text: str, payload: JsonText) -> JsonText:
+    """The same as one part of a tool's result."""
+    return f'{{"kind":"text","text":{dump(text)},"opaque":{opaque(provider, payload)}}}'
+
+
 def _blocks(draft: MessageDraft) -> tuple[Block, ...]:
     blocks = {number: block for number, (_, block) in draft.sealed.items()}
     blocks |= {number: freeze_block(block) for number, block in draft.live.items()}

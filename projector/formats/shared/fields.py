@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _SHOWN: Final = 60
+_SCANNER: Final = json.JSONDecoder()
+FIRST_NAME: Final = re.compile(r'[\s,]*"([^"\\]*)"\s*:\s*')
+"""The next name of an object, up to its value."""
+_BETWEEN: Final = re.compile(r"[\s,]*")
+_CLOSED: Final = ("{", "[", '"')
 _ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -50,6 +57,12 @@ class Fields:
         if value is None:
             raise self.wrong(f'"{name}" should be text, and it is not there')
         return value
+
+    def need_texts(self, *names: str) -> None:
+        """Raises `FormatError` unless these fields are text, and not empty."""
+        for name in names:
+            if not self.text(name):
+                raise self.wrong(f'"{name}" should say something, and it is empty')
 
     def maybe_text(self, name: str) -> str | None:
         """A field that is text, if it is there."""
@@ -132,6 +145,31 @@ def items_of(text: JsonText, place: str) -> list[JsonText]:
         raise FormatError(f"{place}: a list was expected, not {shown(text)} ({error})") from error
 
 
+def whole_items(text: str) -> tuple[list[JsonText], str | None]:
+    """The items of a list that breaks off as far as they are whole, and what stands behind them; None where it is whole."""
+    items: list[JsonText] = []
+    at = len(text) - len(text.lstrip("\ufeff \t\r\n")) + 1
+    while True:
+        at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr] # it matches nothing, too
+        if text[at : at + 1] == "]":
+            return items, None
+        end = scan_value(text, at)
+        if end is None:
+            return items, text[at:]
+        if not text[end:].lstrip().startswith((",", "]")) and text[at] not in _CLOSED:
+            return items, text[at:]  # a number may have gone on
+        items.append(text[at:end])
+        at = end
+
+
+def scan_value(text: str, at: int) -> int | None:
+    """Where the JSON value that begins at a place ends; None where it breaks off."""
+    try:
+        return _SCANNER.raw_decode(text, at)[1]
+    except (ValueError, RecursionError):
+        return None
+
+
 def messages_of(text: str, expected: str) -> list[Fields] | Fields:
     """The messages of a document that is a list of them; of any other the object that it is, to be looked at.
 
@@ -170,6 +208,16 @@ def text_of_field(fields: Mapping[str, JsonText], name: str) -> str | None:
 def count_of(value: object) -> int | None:
     """A number of tokens; None for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def reason_of(text: JsonText) -> str | None:
+    """Why a response stopped; some libraries write the number of a reason. None where that says nothing."""
+    value = decode(text)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if value is not None and not isinstance(value, str):
+        raise FormatError(f"a reason to stop should be text, not {shown(text)}")
+    return value or None
 
 
 def says_nothing(text: JsonText) -> bool:

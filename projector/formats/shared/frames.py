@@ -13,12 +13,16 @@ if TYPE_CHECKING:
 
 
 class Payload(msgspec.Struct, frozen=True):
-    """What one event carries: JSON text, with the name and the id that the framing gave it, and where it stood."""
+    """What one event carries: JSON text, with the name and the id that the framing gave it, and where it stood.
+
+    `is_torn` where the recording ends inside it, so that it can't be read.
+    """
 
     data: str
     event: str | None = None
     id: str | None = None
     place: str = ""
+    is_torn: bool = False
 
 
 class Gathering:

@@ -118,8 +118,11 @@ def hang(drafts: Sequence[HistoryMessage]) -> tuple[HistoryMessage, ...]:
 
 def is_left_out(draft: HistoryMessage) -> bool:
     """Whether the end of its run leaves nothing of a message."""
-    if draft.status == "partial" and draft.ends_run == "failed":
-        return True
+    return (draft.status == "partial" and draft.ends_run == "failed") or is_empty(draft)
+
+
+def is_empty(draft: HistoryMessage) -> bool:
+    """Whether a message says nothing."""
     empty = ("text", "reasoning")
     return all(block.kind in empty and not (block.text or block.fields or block.signature) for block in draft.blocks)
 

@@ -25,6 +25,13 @@ _CLIENTS: Final = ("user", "system", "developer")
 _TEXT_RESULTS: Final = (
     "function_call_output", "custom_tool_call_output", "local_shell_call_output", "apply_patch_call_output",
 )  # fmt: skip
+_NEEDED: Final = {
+    "function_call": ("call_id", "name"),
+    "custom_tool_call": ("call_id", "name"),
+    "function_call_output": ("call_id",),
+    "custom_tool_call_output": ("call_id",),
+}
+"""Without these an item is half of one: nobody could tell what is called, or answered."""
 _OF_CLIENT: Final = {"mcp_approval_response": "user", "additional_tools": "developer"}
 """Items that the client adds, with the role of the message that they become."""
 
@@ -54,6 +61,7 @@ class ItemReader:
         role: Any = item.maybe_text("role") if kind == "message" else _OF_CLIENT.get(kind)
         if kind == "message" and role not in (*_CLIENTS, "assistant"):
             raise item.wrong(f'"role" should be one of {", ".join(_CLIENTS)} or assistant, not {dump(role)}')
+        _require(item, kind)
         if is_result(fields, self._calls):
             self._add(result_of(item, kind), is_answer=False)
         elif role in _CLIENTS:
@@ -72,6 +80,15 @@ class ItemReader:
     def _add(self, draft: HistoryMessage, *, is_answer: bool) -> None:
         self.drafts.append(draft)
         self._is_answering = is_answer
+
+
+def _require(item: Fields, kind: str) -> None:
+    """Raises `FormatError` for half an item."""
+    if kind == "message" and "content" not in item:
+        raise item.wrong('"content" should be text or a list of parts, and it is not there')
+    item.need_texts(*_NEEDED.get(kind, ()))
+    if kind == "function_call":
+        item.text("arguments")
 
 
 def _said(role: Any, item: Fields, kind: str) -> HistoryMessage:

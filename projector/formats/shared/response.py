@@ -43,8 +43,8 @@ class OpenBlock:
         """Whether the text of a call is no JSON, as of tools that take text."""
         self.text: str | None = None
         """The whole text where it is another than what was streamed."""
-        self.name: str | None = None
-        self.tool_call_id: str | None = None
+        self.final_name: str | None = None
+        self.final_call_id: str | None = None
         """What a call is called in the end, where it began under another name or id."""
         self.signature: str | None = None
         self.kept: JsonText | None = None
@@ -182,7 +182,7 @@ class ResponseDraft(Generic[B]):
         if block.kind in CALLS:
             given, parse, text = _input_of(block)
         kept = raw(block.opaque())
-        named = block.name, block.tool_call_id
+        named = block.final_name, block.final_call_id
         return ev.BlockSealed(self.message_id, block.number, block.signature, kept, raw(given), parse, text, *named)
 
     def sealed_as(self, number: int, whole: Block, text: str | None = None) -> ev.BlockSealed:
