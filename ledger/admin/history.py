@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -161,7 +161,7 @@ def _discover(config: Path, plugins: Path | None) -> dict[str, Found]:
 def _check_loads(name: str, available: Mapping[str, Found]) -> None:
     """Raises `BadPlugin` for one that can't be loaded, before anything waits; who changes the chain tells of unknown ones."""
     if name in available:
-        with redirect_stdout(sys.stderr):  # what a plugin prints is no answer of a command
+        with redirect_stdout(StringIO()):  # what a plugin prints is no answer of a command
             load_plugin(name, available)
 
 
