@@ -98,14 +98,22 @@ async def test_many_who_look_at_once_see_the_same_and_record_it_once(both: tuple
 
 async def test_another_summary_is_recorded_where_that_of_the_first_is_not_enough(both: tuple[Ledger, Ledger]) -> None:
     one, two = both
-    meeting = Meeting(2)
-    more, less = await asyncio.gather(
-        one.context("c", pipeline=old_part(meeting, keep=4)), two.context("c", pipeline=old_part(meeting, keep=1))
-    )
-    first, second = [choice for choice in await recorded(one) if isinstance(choice, ContextCompacted)]
-    assert set(first.covers) < set(second.covers)
-    assert len(less.messages) < len(more.messages)
-    assert less.messages[0].text == second.summary
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def slowly(messages: Sequence[Message]) -> str:
+        asked.set()
+        await go.wait()
+        return f"{len(messages)} messages"
+
+    longer = Pipeline(summaries=Summaries(Budget(10), slowly, keep=1))
+    second = asyncio.create_task(two.context("c", pipeline=longer))
+    await asked.wait()
+    first = await one.context("c", pipeline=old_part(Meeting(1), keep=4))
+    go.set()
+    context = await second
+    before, after = [choice for choice in await recorded(one) if isinstance(choice, ContextCompacted)]
+    assert set(before.covers) < set(after.covers)
+    assert [made.messages[0].text for made in (first, context)] == [before.summary, after.summary]
 
 
 async def test_what_else_is_recorded_meanwhile_makes_nobody_look_for_ever(ledger: Ledger) -> None:

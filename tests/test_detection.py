@@ -175,7 +175,7 @@ HISTORIES: Final[dict[str, list[Any]]] = {
 """Whole documents of one JSON value."""
 
 LINES: Final[dict[str, list[list[Any]]]] = {
-    "cohere": [[{"role": "USER", "message": "a"}, {"role": "CHATBOT", "message": "b"}]],
+    "cohere": [[{"role": "USER", "message": "hi"}, {"role": "CHATBOT", "message": "b"}]],
     "gemini-interactions": [[{"model": "m", "input": "hi", "system_instruction": "be brief"}] * 2],
     "ollama": [[{"messages": [{"role": "user", "content": "hi", "images": ["iVBORw0KGgo="]}]}] * 2],
     "agui": [[{"id": "1", "role": "user", "content": "hi"}, {"id": "2", "role": "reasoning", "content": "hm"}]],

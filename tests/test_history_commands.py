@@ -132,7 +132,7 @@ def test_a_plugin_that_can_not_be_loaded_is_neither_added_nor_moved(shell: Histo
         shell.command("history", "chain-add", "plugin_history_mine", "--json"), capture_output=True, check=True
     )
     assert json.loads(done.stdout)["chain"] == [DEFAULT, BUDGET, "plugin_history_mine"]
-    assert done.stderr.decode().endswith("plugin_history_mine prints: hello\n")
+    assert done.stderr == b""
     file.write_text("1 // 0")
     assert "ZeroDivisionError" in shell.refuse("history", "chain-move", "plugin_history_mine", "1")
     shell.run("history", "chain-move", BUDGET, "2")  # the others can be

@@ -137,6 +137,15 @@ def test_words_that_stand_for_what_was_redacted_are_not_shown_again() -> None:
     assert len(show(shorter, done, origin=TALK).messages) == 2
 
 
+def test_what_was_left_out_stays_away_where_a_stage_ahead_has_changed_the_path() -> None:
+    done = switch(TALK, hook(lambda history: [history[0], *history[3:]]))  # the group of a1 and a2 are left out
+    assert ids_of(show([*TALK, *NEXT], done).messages) == ["u1", "u2", "u3", "a3"]
+    gone = [one for one in [*TALK, *NEXT] if one.id != "a2"]  # the last one that was left out has expired
+    assert ids_of(show(gone, done, origin=[*TALK, *NEXT]).messages) == ["u1", "u2", "u3", "a3"]
+    gist = text("summary:u1", "assistant", "what there was")
+    assert ids_of(show([gist, *TALK[5:], *NEXT], done, origin=[*TALK, *NEXT]).messages) == ["summary:u1", "u2", "u3", "a3"]
+
+
 def test_a_plugin_that_says_the_same_before_each_prompt_is_not_in_its_own_way() -> None:
     both = UserPlugin(
         "plugin_history_mine", lambda history, *_: [GIST, *history], lambda session, *_: [GIST, *session["history"]]

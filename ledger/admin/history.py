@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,7 @@ import typer
 from msgspec.structs import replace
 
 from ledger.admin.options import AsJson  # noqa: TC001 - typer reads the annotations when the program runs
-from ledger.admin.output import make_table, print_json, print_line, print_view, print_warning
+from ledger.admin.output import make_table, print_json, print_line, print_view
 from ledger.history.discovery import discover, load_plugin
 from ledger.history.settings import (
     CONFIG_FILE,
@@ -161,10 +161,8 @@ def _discover(config: Path, plugins: Path | None) -> dict[str, Found]:
 def _check_loads(name: str, available: Mapping[str, Found]) -> None:
     """Raises `BadPlugin` for one that can't be loaded, before anything waits; who changes the chain tells of unknown ones."""
     if name in available:
-        with redirect_stdout(io.StringIO()) as said:  # what a plugin prints is no answer of a command
+        with redirect_stdout(StringIO()):  # what a plugin prints is no answer of a command
             load_plugin(name, available)
-        if said.getvalue():
-            print_warning(f"{name} prints: {said.getvalue().rstrip()}")
 
 
 def _told_chain(changed: HistorySettings) -> str:

@@ -47,7 +47,7 @@ def record_switch(whole: Sequence[Message], shown: Sequence[Message]) -> Switche
         for message in shown
         if message.id not in results
     )
-    return Switched(items, through, _fingerprint(whole, through, kept))
+    return Switched(items, through, _fingerprint(_left_out(whole, through, kept) or []))
 
 
 def apply_switch(whole: Sequence[Message], switched: Switched, origin: Sequence[Message]) -> list[Message]:
@@ -59,37 +59,42 @@ def apply_switch(whole: Sequence[Message], switched: Switched, origin: Sequence[
     """
     groups = {messages[0].id: messages for messages in group(whole)}
     named = {item.id for item in switched.items if item.content is None}
-    through = switched.through
-    if (through not in groups) if through is not None else bool(named) and named.isdisjoint(groups):
+    left = _left_out(origin, switched.through, named)
+    if left is None or (switched.through is None and named and named.isdisjoint(groups)):
         return list(whole)
     has_added = any(item.content is not None for item in switched.items)
-    is_same = has_added and _fingerprint(origin, through, named) == switched.left
-    made: list[Message] = []
+    is_same = has_added and _fingerprint(left) == switched.left
+    kept: list[Message] = []
     for item in switched.items:
         if item.content is None:
-            made += groups.get(item.id, ())
+            kept += groups.get(item.id, ())
         elif is_same:
-            made.append(_added(item, made[-1] if made else None))
-    is_new = through is None
-    for message_id, messages in groups.items():
-        if is_new and message_id not in named:
-            made += messages
-        is_new = is_new or message_id == through
-    return made
+            kept.append(_added(item, kept[-1] if kept else None))
+    gone = {message.id for message in left}
+    others = [message_id for message_id in groups if message_id not in named and message_id not in gone]
+    places = {message_id: place for place, message_id in enumerate(groups)}
+    first = min((places[message_id] for message_id in named & groups.keys()), default=0)
+    ahead = [message for name in others if places[name] < first for message in groups[name]]  # what only the view has
+    return ahead + kept + [message for name in others if places[name] >= first for message in groups[name]]
 
 
-def _fingerprint(path: Sequence[Message], through: str | None, kept: Collection[str]) -> str:
-    """Of what was left out up to there, whatever was shown of it."""
-    digest = hashlib.sha256()
-    is_over = through is None
+def _left_out(path: Sequence[Message], through: str | None, kept: Collection[str]) -> list[Message] | None:
+    """All up to there but what was kept, and but results that only a view has; None where it does not stand on the path."""
+    left: list[Message] = []
+    if through is None:
+        return left
     for messages in group(path):
-        if is_over:
-            break
         if messages[0].id not in kept:
-            for message in messages:
-                if not message.id.startswith(SYNTHETIC):
-                    digest.update(dump([message.id, content_of(message)]).encode("utf-8", "surrogatepass") + b"\n")
-        is_over = messages[0].id == through
+            left += [message for message in messages if not message.id.startswith(SYNTHETIC)]
+        if messages[0].id == through:
+            return left
+    return None
+
+
+def _fingerprint(left: Sequence[Message]) -> str:
+    digest = hashlib.sha256()
+    for message in left:
+        digest.update(dump([message.id, content_of(message)]).encode() + b"\n")
     return digest.hexdigest()
 
 
