@@ -208,6 +208,7 @@ def test_roles_texts_and_statuses_are_what_they_are_everywhere() -> None:
     assert [message.blocks[0].status for message in messages[4:11]] == [
         "ok", "error", "denied", "error", "error", "interrupted", "ok",
     ]  # fmt: skip
+    assert [block.fields["data"] for block in messages[2].blocks if "data" in block.fields] == ["+/+/"]  # as others have it
     calls = [block for block in messages[3].blocks if block.kind == "tool_call"]
     assert [(call.name, call.text, call.parse) for call in calls[:4]] == [
         ("f", '{"x": [1.5, null]}', "ok"), ("g", '{"y": 1.50}', "ok"), ("h", "{}", "ok"), ("h", "{bro", "bad"),
