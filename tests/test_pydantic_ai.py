@@ -8,13 +8,16 @@ from typing import Any, Final
 import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
+from pydantic_ai import Agent, ModelRetry
 from pydantic_ai.messages import ModelMessagesTypeAdapter
+from pydantic_ai.models.test import TestModel
 
 from projector.events import RunFinished
 from projector.formats import WRITERS
 from projector.formats.format import FormatError
 from projector.formats.pydantic_ai.reader import read
 from projector.formats.pydantic_ai.writer import write
+from projector.formats.registry import NAMED
 from projector.formats.shared.blocks import media_block
 from projector.formats.shared.history import History, runs_of, text_block
 from projector.formats.shared.payloads import opaque, signer_of
@@ -24,6 +27,7 @@ from tests.shared_data import imported, naughty
 from tests.ui_readings import a_call, a_message, a_result, blocks_said, paths
 from tests.wrong_values import WRONGS, places, put
 
+pytestmark = pytest.mark.anyio
 T: Final = "2026-03-04T05:06:07.123456Z"
 BYTES: Final = "-_-_"  # of the URL-safe alphabet
 FAULT: Final = {"type": "json_invalid", "loc": ["a", 0], "msg": "bad", "input": "{bro"}
@@ -156,6 +160,38 @@ def test_what_pydantic_ai_dumps_goes_in_and_out_unchanged() -> None:
     assert taken(written.payload) == taken(dumped)
 
 
+async def test_an_agent_goes_on_with_what_was_kept_of_its_runs() -> None:
+    agent = Agent(TestModel(), instructions="Be brief.", system_prompt="You know rivers.", retries=2)
+    asked: list[str] = []
+
+    @agent.tool_plain
+    def length(river: str) -> dict[str, int]:
+        asked.append(river)
+        if len(asked) == 1:
+            raise ModelRetry("Which one?")
+        return {"km": 288}
+
+    first = await agent.run("How long is the Aare?")
+    second = await agent.run("And the Reuss?", message_history=first.all_messages())
+    history = history_of(*json.loads(second.all_messages_json()))
+    assert [draft.role for draft in history.drafts] == [
+        "system", "system", "user", "assistant", "tool", "assistant", "tool", "assistant", "user", "assistant",
+    ]  # fmt: skip
+    assert [draft.usage is not None for draft in history.drafts if draft.role == "assistant"] == [True] * 4
+    written = write(imported(history))
+    assert (written.losses, written.repairs) == ((), ())
+    assert taken(written.payload) == second.all_messages()
+    third = await agent.run("So?", message_history=taken(written.payload))
+    assert third.all_messages()[:8] == second.all_messages()
+
+
+@pytest.mark.parametrize("name", [each.name for each in NAMED.values() if each.check and each.write])
+def test_every_provider_takes_a_history_of_pydantic_ai(name: str) -> None:
+    check = NAMED[name].check
+    assert check is not None
+    assert check(WRITERS[name](imported(history_of(*EVERYTHING))).payload) == []
+
+
 def test_a_history_in_an_object_and_a_message_alone_are_read() -> None:
     [kept] = read(json.dumps({"messages": EVERYTHING, "user": "u"}))
     assert (kept.drafts, kept.metadata) == (history_of(*EVERYTHING).drafts, {"user": '"u"'})
@@ -172,6 +208,7 @@ def test_roles_texts_and_statuses_are_what_they_are_everywhere() -> None:
     assert [message.blocks[0].status for message in messages[4:11]] == [
         "ok", "error", "denied", "error", "error", "interrupted", "ok",
     ]  # fmt: skip
+    assert [block.fields["data"] for block in messages[2].blocks if "data" in block.fields] == ["+/+/"]  # as others have it
     calls = [block for block in messages[3].blocks if block.kind == "tool_call"]
     assert [(call.name, call.text, call.parse) for call in calls[:4]] == [
         ("f", '{"x": [1.5, null]}', "ok"), ("g", '{"y": 1.50}', "ok"), ("h", "{}", "ok"), ("h", "{bro", "bad"),
