@@ -13,6 +13,7 @@ import asyncio
 import logging
 import sys
 import tempfile
+from argparse import ArgumentParser
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -106,7 +107,7 @@ async def take_all(ledger: Ledger, imported: Ledger, root: Path, path: Path) -> 
     return file
 
 
-async def run(root: Path, every: int = 1) -> int:
+async def run(root: Path, every: int, shown: int) -> int:
     """The whole look, or of each source every so manieth file; the exit code."""
     readme = answers((root / "README.md").read_text(encoding="utf-8")) if (root / "README.md").is_file() else {}
     table: list[tuple[str, ...]] = [("source", "files", "conversations", "messages", "events", "answers", "refused", "checks")]
@@ -130,7 +131,7 @@ async def run(root: Path, every: int = 1) -> int:
             passed += not findings
             failures += [f"reconcile: {finding.conversation}: {finding.what}" for finding in findings]
     print_table(table)
-    print("\n".join(["", *reasons, "", *(f"FAILED {failure[:400]}" for failure in failures[:_SHOWN_FAILURES])]))
+    print("\n".join(["", *reasons, "", *(f"FAILED {failure[:400]}" for failure in failures[:shown])]))
     print(f"{passed} passed, {len(failures)} failed")
     return 1 if failures else 0
 
@@ -163,13 +164,18 @@ def print_table(rows: Sequence[tuple[str, ...]]) -> None:
 
 def main(given: Sequence[str]) -> int:
     """The command."""
-    every = next((int(word.removeprefix("--every=")) for word in given if word.startswith("--every=")), 1)
-    folders = [Path(word) for word in given if not word.startswith("--every=")] or FOLDERS
+    parser = ArgumentParser(prog="python -m tests.corpus", description="Imports public data and compares what came of it.")
+    parser.add_argument("folders", nargs="*", type=Path, default=FOLDERS, metavar="DIR")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="of each source only each N-th file")
+    parser.add_argument(
+        "--shown", type=int, default=_SHOWN_FAILURES, metavar="N", help="how many failures of a folder are told"
+    )
+    options = parser.parse_args(given)
+    folders: list[Path] = options.folders
     if not folders or not all(folder.is_dir() for folder in folders):
-        print("usage: python -m tests.corpus [--every=N] [DIR…]", file=sys.stderr)
-        return 2
+        parser.error("folders of public data are needed, and none is there")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    return max([asyncio.run(run(folder.resolve(), every)) for folder in folders])
+    return max([asyncio.run(run(folder.resolve(), options.every, options.shown)) for folder in folders])
 
 
 if __name__ == "__main__":

@@ -85,7 +85,8 @@ def events_of(data: bytes) -> tuple[list[Any], bool]:
         return (whole, True) if isinstance(whole, list) else ([whole], False)
     if text.lstrip()[:1] in ("{", "["):
         return [value for line in text.split("\n") if (value := load(line)) is not None], True
-    return list(_of_sse(text)), True
+    events = list(_of_sse(text))
+    return events, bool(events)
 
 
 def load(text: str) -> Any:
