@@ -41,7 +41,9 @@ def claim(sent: Sent) -> str:
         is_messages = isinstance(sent.request, dict) and "messages" in sent.request
         if not is_messages and sent.request is None and "anthropic" not in invoked[1]:
             return f"{invoked[1]} without a request that can be read"
-        return "anthropic" if "anthropic" in invoked[1] and is_messages else f"{invoked[1]} on Bedrock's invoke"
+        family = "anthropic" if "anthropic" in invoked[1] else "bedrock" if "nova" in invoked[1] else ""
+        is_taken = family and is_messages and is_claimed(_claimed_at(family, path))
+        return family if is_taken else f"{invoked[1]} on Bedrock's invoke"
     if re.search(r"/v[12]/chat$", path):
         return _claimed_at("cohere", path) if "cohere" in (url.hostname or "") else f"the chat of {url.hostname}"
     found = next((name for pattern, name in _ADDRESSES if re.search(pattern, path)), None)
@@ -52,7 +54,7 @@ def _claimed_at(name: str, path: str) -> str:
     """The format by its full name, if it takes what is sent to this address."""
     found = name if name in _CLAIMED else next((known for known in _CLAIMED if known.endswith(f"-{name}")), name)
     endpoint = NAMED[found].endpoint if found in NAMED else None
-    return found if endpoint is None or endpoint.search(path) else f"{name} ({path})"
+    return found if endpoint is None or endpoint.search(path) else f"{name} at {path}"
 
 
 def is_claimed(name: str) -> bool:

@@ -18,17 +18,19 @@ _OF_PI = ("input", "cacheRead", "cacheWrite")
 
 
 class Said(NamedTuple):
-    """What a log holds of a model: its texts, its calls, and what its requests used by their names."""
+    """What a log holds of a model: its texts, its calls, what its requests used by their names, or runs in all."""
 
     texts: list[str]
     calls: list[Call]
     usage: dict[str, tuple[int | None, int | None]]
+    totals: list[tuple[int | None, int | None]]
 
 
 def said_in(path: Path) -> Said:
     """What models say in a file, whichever of the known logs it is."""
-    said = Said([], [], {})
-    values = [value for value in events_of(content_of(path))[0] if isinstance(value, dict)]
+    said = Said([], [], {}, [])
+    given = [value for value in events_of(content_of(path))[0] if isinstance(value, dict)]
+    values = [record for value in given for record in value.get("loglines", [value])]
     for value in values:
         _read_record(value, said)
     _read_interface(values, said)
@@ -57,7 +59,11 @@ def missing_of_log(said: Said, stored: Stored) -> Iterator[str]:
         if not is_there:
             yield f"the call {call.id} of {call.name} is nowhere"
     left = [(usage.input, usage.output) for run in stored.runs for usage in run.usage.values()]
-    for name, usage in said.usage.items():
+    for total in said.totals:  # a result's total counts for all its requests, whose messages tell how they began
+        found = sum(given or 0 for given, _ in left), sum(made or 0 for _, made in left)
+        if found != total:
+            yield f"the total {total} of a run is {found}"
+    for name, usage in said.usage.items() if not said.totals else ():
         if usage in left:
             left.remove(usage)
         else:
@@ -80,6 +86,8 @@ def _read_record(value: dict[str, Any], said: Said) -> None:
         _read_item(value["payload"], said)
     elif value.get("type") == "message" and isinstance(value.get("message"), dict):
         _read_pi(value, said)
+    elif value.get("type") == "result" and (total := counts(value.get("usage"), _CACHED, ("output_tokens",))) is not None:
+        said.totals.append(total)
     elif value.get("type") == "assistant" and isinstance(value.get("message"), dict):
         _read_claude(value["message"], said)
 

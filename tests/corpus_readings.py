@@ -49,8 +49,8 @@ class Stored(NamedTuple):
 
 def read_answers(name: str, values: Sequence[Any]) -> list[Answer]:
     """The answers in a body of a format; none where this reading does not know it."""
-    read = _READS.get(name)
-    return [] if read is None else list(read([value for value in values if isinstance(value, dict)]))
+    objects = [value for value in values if isinstance(value, dict)]
+    return list(_READS[name](objects)) if objects and name in _READS else []
 
 
 def answers_in(path: Path) -> list[Given]:

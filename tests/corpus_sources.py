@@ -32,7 +32,8 @@ def take_logs(name: str, file: File) -> None:
         file.refused.append("no record of it is a message")
     whole = load(file.text)
     lines = whole if isinstance(whole, list) else [load(line) for line in file.text.split("\n") if line.strip()]
-    records = [whole] if isinstance(whole, dict) else [line for line in lines if isinstance(line, dict)]
+    lines = whole.get("loglines", [whole]) if isinstance(whole, dict) else lines
+    records = [line for line in lines if isinstance(line, dict)]
     if name in ("claude", "pi"):  # of the others the README counts messages only
         file.counts["ev"] += sum("type" in record for record in records)
     count_logs(name, file, records)
@@ -102,7 +103,8 @@ def take_recording(file: File) -> None:
     is_stream = file.name.endswith((".txt", ".sse"))
     file.counts["streams" if is_stream else "UI message streams" if name == "ai_sdk" else "whole responses"] += 1
     if is_stream or name == "ai_sdk":
-        file.counts["ev"] += len(payloads) + file.data.count(b"data: [DONE]")  # which the README counts too
+        events = sum(payload.data.strip() != "[DONE]" for payload in payloads)
+        file.counts["ev"] += events + file.data.count(b"data: [DONE]")  # which the README counts too
     if name == "claude":
         take_logs("claude", file)
         file.counts["msg"] = file.counts["conv"] = 1
