@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tests import corpus_answers, corpus_cohere, corpus_openai
+from tests import corpus_answers, corpus_openai, corpus_others
 from tests.corpus_claims import claim, claim_of_event, is_claimed, is_talk
 from tests.corpus_exchanges import content_of, events_of, exchanges_of, is_cassette
 
@@ -22,8 +22,9 @@ _READS: Final[dict[str, Callable[[Sequence[dict[str, Any]]], Iterator[Answer]]]]
     "anthropic": corpus_answers.anthropic,
     "bedrock": corpus_answers.bedrock,
     "chat": corpus_openai.chat,
-    "cohere": corpus_cohere.cohere,
+    "cohere": corpus_others.cohere,
     "gemini": corpus_answers.gemini,
+    "gemini-interactions": corpus_others.interactions,
     "ollama": corpus_answers.ollama,
     "responses": corpus_openai.responses,
 }

@@ -74,3 +74,42 @@ def _second_version(values: Sequence[dict[str, Any]]) -> Answer:
 def _tokens(said: Any) -> tuple[int | None, int | None] | None:
     """Tokens in all; beside them Cohere tells what it bills."""
     return counts((said or {}).get("tokens") or (said or {}).get("billed_units"), ("input_tokens",), ("output_tokens",))
+
+
+def interactions(values: Sequence[dict[str, Any]]) -> Iterator[Answer]:
+    """An interaction that came whole, or the events of one: steps, of which thoughts and tools of Google's say no text."""
+    head: dict[str, Any] = {}
+    steps: dict[int, dict[str, Any]] = {}
+    for value in values:
+        whole = value if value.get("object") == "interaction" else value.get("interaction") or {}
+        head = joined(head, whole)
+        steps |= dict(enumerate(whole.get("steps") or []))
+        kind = value.get("event_type")
+        if kind == "step.start":
+            steps[value["index"]] = dict(value["step"])
+        elif kind == "step.delta":
+            _grow_step(steps[value["index"]], value["delta"])
+    parts = [part for _, step in sorted(steps.items()) if step["type"] == "model_output" for part in step.get("content") or []]
+    calls = [step for _, step in sorted(steps.items()) if step["type"] == "function_call"]
+    yield Answer(
+        "".join(part.get("text") or "" for part in parts),
+        tuple(Call(call["id"], call["name"], arguments_of(call.get("pieces") or call["arguments"])) for call in calls),
+        tuple(citation for part in parts for citation in part.get("annotations") or []),
+        counts(
+            head.get("usage"),
+            ("total_input_tokens", "total_tool_use_tokens"),
+            ("total_output_tokens", "total_thought_tokens"),
+        ),
+        None,
+        head.get("model"),
+        head.get("id"),
+        is_error=head.get("status") == "failed",
+        is_whole=head.get("status") in ("completed", "requires_action"),
+    )
+
+
+def _grow_step(step: dict[str, Any], delta: dict[str, Any]) -> None:
+    if delta["type"] == "arguments_delta":
+        step["pieces"] = step.get("pieces", "") + delta["arguments"]
+    elif step["type"] == "model_output":
+        step["content"] = [*(step.get("content") or []), delta]
