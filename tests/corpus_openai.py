@@ -105,16 +105,18 @@ def _response(events: Sequence[dict[str, Any]]) -> Answer:
         is_error = is_error or kind in ("error", "response.failed") or bool(event.get("error"))
         if kind == "response.output_item.done":
             done[event.get("output_index", len(done))] = event["item"]
+            texts |= {
+                (event.get("output_index"), at): part.get("text") or "" for at, part in enumerate(_parts([event["item"]]))
+            }
         elif kind == "response.output_text.delta":
             texts[place] = texts.get(place, "") + event["delta"]
         elif kind == "response.output_text.done":
             texts[place] = event["text"]
     items = head.get("output") or [item for _, item in sorted(done.items())]
-    parts = [part for item in items if item.get("type") == "message" for part in item.get("content") or []]
-    parts = [part for part in parts if part.get("type") == "output_text"]
+    parts = [part for part in _parts(items) if part.get("type") == "output_text"]
     calls = [item for item in items if item.get("type") in ("function_call", "custom_tool_call")]
     return Answer(
-        "".join(part.get("text") or "" for part in parts) if parts else "".join(texts.values()),
+        "".join(part.get("text") or "" for part in parts) if head.get("output") else "".join(texts.values()),
         tuple(
             Call(item["call_id"], item["name"], item["input"] if "input" in item else arguments_of(item["arguments"]))
             for item in calls
@@ -127,3 +129,7 @@ def _response(events: Sequence[dict[str, Any]]) -> Answer:
         is_error=is_error or head.get("status") == "failed",
         is_whole=is_whole,
     )
+
+
+def _parts(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [part for item in items if item.get("type") == "message" for part in item.get("content") or []]

@@ -21,7 +21,9 @@ def cohere(values: Sequence[dict[str, Any]]) -> Iterator[Answer]:
 
 
 def _first_version(values: Sequence[dict[str, Any]]) -> Answer:
-    whole = next((value["response"] for value in reversed(values) if "response" in value), values[-1])
+    whole: dict[str, Any] = next(
+        (value.get("response", value) for value in values if "response" in value or "event_type" not in value), {}
+    )
     begun = next((value for value in values if "generation_id" in value), {})
     pieces = "".join(value.get("text") or "" for value in values if value.get("event_type") == "text-generation")
     calls = tuple(Call(None, call["name"], arguments_of(call.get("parameters"))) for call in whole.get("tool_calls") or [])

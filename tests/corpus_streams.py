@@ -27,11 +27,6 @@ class Streamed(NamedTuple):
     data: bytes
 
 
-def sources() -> list[str]:
-    """The names of all sources."""
-    return sorted(path.name for folder in FOLDERS for path in folder.iterdir() if path.is_dir())
-
-
 def streams_of(source: str) -> Iterator[Streamed]:
     """The streams of a source that an adapter is there for."""
     for folder in FOLDERS:

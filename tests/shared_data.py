@@ -28,6 +28,11 @@ FOLDERS: Final = [folder for name in ("data", "data_2") if (folder := DATA.paren
 needs_data: Final = pytest.mark.skipif(not DATA.is_dir(), reason="the shared data is not beside this repository")
 
 
+def sources() -> list[str]:
+    """The names of all sources."""
+    return sorted(path.name for folder in FOLDERS for path in folder.iterdir() if path.is_dir())
+
+
 def files(source: str, *patterns: str) -> list[Path]:
     """The files of a source that fit one of the patterns, gzipped or not."""
     found = {path for folder in FOLDERS for pattern in patterns for path in (folder / source).glob(pattern) if path.is_file()}

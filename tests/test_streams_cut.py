@@ -19,9 +19,9 @@ from stream import Event
 from tests.broken_histories import user
 from tests.corpus_exchanges import events_of, load
 from tests.corpus_readings import read_answers
-from tests.corpus_streams import sources, streams_of
+from tests.corpus_streams import streams_of
 from tests.faults.sizes import size
-from tests.shared_data import needs_data
+from tests.shared_data import needs_data, sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from tests.corpus_answers import Answer
     from tests.corpus_streams import Streamed
 
-pytestmark = [needs_data, pytest.mark.slow]
+pytestmark = [needs_data, pytest.mark.heavy]
 OF_STREAMS: Final = ("agui-benchmark", "crewai", "openllmetry", "otel-contrib", "pydantic-ai", "vercel-ai")
 STEP_BYTES: Final = 100
 EVERY: Final = size(smoke=11, full=1)
 FIRST: Final = 3
 """A stream is cut behind each of its first events, and then behind each eleventh in the smoke size."""
-MOST: Final = size(smoke=3, full=1_000_000)
+MOST: Final = size(smoke=5, full=1_000_000)
 """In the smoke size a stream is cut inside an event at so many places, spread over it."""
 CHECKED: Final = {name: (write, check) for name, write in WRITERS.items() if (check := NAMED[name].check) is not None}
 
@@ -101,6 +101,11 @@ def answered(streamed: Streamed, length: int | None = None) -> list[Answer]:
     return [answer for answer in read_answers(streamed.format, values) if answer.choice == 0]
 
 
+def has_wrong_line(streamed: Streamed) -> bool:
+    """Whether there is a line which is no event, for which a whole stream is refused."""
+    return any(load(line) is None for line in streamed.data.decode().splitlines() if line.startswith("{"))
+
+
 def check_kept(kept: Kept, answers: Sequence[Answer], whole: Kept, where: str) -> None:
     """All that came is kept, nothing else, and a run is whole only if its answers are."""
     assert whole.text.startswith(kept.text), where
@@ -137,7 +142,9 @@ def test_a_stream_that_breaks_off_behind_an_event_is_kept_so_far(source: str) ->
 def test_a_stream_that_breaks_off_anywhere_is_imported_so_far(source: str, tmp_path: Path) -> None:
     for streamed in streams_of(source):
         whole = cut_at(streamed, len(streamed.data), tmp_path)
-        assert whole is not None, streamed.name
+        if whole is None:
+            assert has_wrong_line(streamed), streamed.name
+            continue
         places = range(STEP_BYTES, len(streamed.data), max(STEP_BYTES, len(streamed.data) // MOST))
         for length in places:
             where = f"{streamed.name}, {streamed.format}, cut at byte {length}"
