@@ -42,7 +42,7 @@ def kind_of(value: Any, hint: str = "") -> str | Foreign:
         return Foreign("no event", "chat")
     kind, what = str(value.get("type", "")), str(value.get("object", ""))
     if "event_type" in value or what == "interaction":
-        return _INTERACTIONS
+        return next((name for name in STREAMS if "interactions" in name), _INTERACTIONS)
     if "parent_tool_use_id" in value:
         return "claude"
     if what == "response" or kind.startswith("response."):
@@ -74,20 +74,6 @@ def of_place(place: str) -> str | None:
         if re.search(pattern, place):
             return name
     return None
-
-
-_ENDPOINTS: Final = (
-    (r"/v1/messages(\?|$)|/invoke$|:(rawPredict|streamRawPredict)", "anthropic"),
-    (r":(stream)?[gG]enerateContent", "gemini"),
-    (r"/converse(-stream)?$", "bedrock"),
-    (r"/responses(\?|$)", "responses"),
-    (r"/chat/completions(\?|$)", "chat"),
-)
-
-
-def of_endpoint(uri: str) -> str | None:
-    """The format of what is sent to an address; None for one that is no conversation (files, tokens, tools, caches)."""
-    return next((name for pattern, name in _ENDPOINTS if re.search(pattern, uri)), None)
 
 
 def told_text(name: str, values: list[Any]) -> str | None:

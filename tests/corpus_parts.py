@@ -135,7 +135,7 @@ def answers(readme: str) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for line in readme.splitlines():
         cells = [cell.strip() for cell in line.split("|")]
-        counted = next((cell for cell in cells if re.match(r"[\d,]+ files?,", cell)), None)
+        counted = next((cell for cell in cells if re.match(r"[\d,]+ files?(,|$)", cell)), None)
         if len(cells) > 2 and counted is not None:
             pairs = re.findall(r"(?:^|[,;] )([\d,]+) ([^,;]+)", counted)
             found[cells[1]] = {what.strip(): int(number.replace(",", "")) for number, what in pairs}

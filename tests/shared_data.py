@@ -23,12 +23,19 @@ if TYPE_CHECKING:
     from projector.formats.shared.history import History
 
 DATA: Final = Path(__file__).parents[2] / "shared" / "data"
+FOLDERS: Final = [folder for name in ("data", "data_2") if (folder := DATA.parent / name).is_dir()]
+"""All folders of public data; each source is in one of them."""
 needs_data: Final = pytest.mark.skipif(not DATA.is_dir(), reason="the shared data is not beside this repository")
+
+
+def sources() -> list[str]:
+    """The names of all sources."""
+    return sorted(path.name for folder in FOLDERS for path in folder.iterdir() if path.is_dir())
 
 
 def files(source: str, *patterns: str) -> list[Path]:
     """The files of a source that fit one of the patterns, gzipped or not."""
-    found = {path for pattern in patterns for path in (DATA / source).glob(pattern) if path.is_file()}
+    found = {path for folder in FOLDERS for pattern in patterns for path in (folder / source).glob(pattern) if path.is_file()}
     return sorted(path for path in found if path.name not in ("LICENSE", "SOURCE.md"))
 
 

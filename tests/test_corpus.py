@@ -11,6 +11,9 @@ from typing import Any, Final
 
 import pytest
 
+from tests.faults.sizes import size
+from tests.shared_data import needs_data
+
 ROOT: Final = Path(__file__).parents[1]
 CALL: Final = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 TALK: Final[dict[str, Any]] = {
@@ -48,9 +51,9 @@ def lines(values: list[dict[str, Any]]) -> bytes:
     return b"".join(json.dumps(value).encode() + b"\n" for value in values)
 
 
-def look(folder: Path) -> tuple[int, list[str]]:
-    command = [sys.executable, "-W", "error", "-m", "tests.corpus", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+def look(*given: str | Path, timeout: int = 100) -> tuple[int, list[str]]:
+    command = [sys.executable, "-W", "error", "-m", "tests.corpus", *map(str, given)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
     assert done.stderr == ""
     return done.returncode, done.stdout.splitlines()
 
@@ -60,9 +63,9 @@ def test_every_file_is_imported_and_what_the_data_says_of_itself_is_compared(dat
     assert (code, told[-1].endswith(" passed, 0 failed")) == (0, True)
     rows = [line.split() for line in told[1:4]]
     assert rows == [
-        ["something-else", "2", "2", "4", rows[0][4], "0", rows[0][6]],
-        ["tau-bench", "1", "2", "6", rows[1][4], "0", rows[1][6]],
-        ["vercel-ai", "1", "1", "1", rows[2][4], "0", rows[2][6]],
+        ["something-else", "2", "2", "4", rows[0][4], "1", "0", rows[0][7]],
+        ["tau-bench", "1", "2", "6", rows[1][4], "2", "0", rows[1][7]],
+        ["vercel-ai", "1", "1", "1", rows[2][4], "1", "0", rows[2][7]],
     ]
 
 
@@ -86,3 +89,48 @@ def test_a_folder_that_is_none_is_told(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.corpus", str(tmp_path / "none")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, "usage" in done.stderr) == (2, True)
+
+
+def test_several_folders_are_looked_at_and_one_failure_in_any_of_them_counts(data: Path, tmp_path: Path) -> None:
+    other = tmp_path / "something-else"
+    code, told = look(data, other)
+    assert (code, sum(line.endswith(" passed, 0 failed") for line in told)) == (0, 2)
+    lay(other / "more" / "x.json", b'{"choices": [7]}')
+    code, told = look(other, data)
+    assert (code, sum(line.endswith(" passed, 0 failed") for line in told)) == (1, 0)
+
+
+def test_a_cassette_of_a_claimed_format_must_be_imported_and_one_of_another_need_not(data: Path) -> None:
+    asked = {"messages": [{"role": "user", "content": "hi"}]}
+    said = {"id": "a", "model": "m", "choices": [{"index": 0, "finish_reason": "stop", "message": {"content": "hello"}}]}
+    vector = exchange("https://host/v1/embeddings", {"input": "hi"}, {"data": [[1]]})
+    lay(data / "some-cassettes" / "talk.yaml", cassette(exchange("https://host/v1/chat/completions", asked, said)))
+    lay(data / "some-cassettes" / "vectors.yaml", cassette(vector))
+    code, told = look(data)
+    failed = [line for line in told if line.startswith("FAILED ")]
+    assert [line for line in failed if "talk.yaml" in line] == []
+    assert [line for line in failed if "vectors.yaml" in line and "claimed format" in line] == []
+    assert code == bool(failed)
+
+
+@needs_data
+@pytest.mark.heavy
+def test_all_that_was_published_is_imported_and_nothing_that_was_answered_is_missing() -> None:
+    """In the smoke size each ninth file of a source."""
+    code, told = look("--every", str(size(smoke=9, full=1)), timeout=900)
+    assert code == 0, [line for line in told if line.startswith("FAILED ")]
+
+
+def exchange(uri: str, request: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "request": {"method": "POST", "uri": uri, "body": json.dumps(request), "headers": {}},
+        "response": {
+            "status": {"code": 200, "message": "OK"},
+            "headers": {"Content-Type": ["application/json"]},
+            "body": {"string": json.dumps(answer)},
+        },
+    }
+
+
+def cassette(*exchanges: dict[str, Any]) -> bytes:
+    return json.dumps({"version": 1, "interactions": list(exchanges)}).encode()
