@@ -236,6 +236,20 @@ async def test_half_of_a_thing_is_refused_and_what_it_was_taken_for_is_named(
     assert [info async for info in ledger.conversations()] == []
 
 
+async def test_half_of_a_record_among_whole_ones_is_refused_with_its_line(ledger: Ledger, tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    other = RECORD | {"uuid": "v", "parentUuid": "u", "message": {"role": "user", "parts": [{"text": "ho"}]}}
+    path.write_bytes(of_lines([RECORD, other]))
+    with pytest.raises(FileError, match='line 2, in "message": "content"'):
+        await ledger.import_file(path)
+
+
+async def test_an_error_alone_is_taken_where_its_format_is_named(ledger: Ledger, tmp_path: Path) -> None:
+    for name, value in (("bedrock", {"message": "slow"}), ("chat", {"error": {"message": "slow"}})):
+        one = await read(ledger, tmp_path / f"{name}.json", value, format=name)
+        assert (one.runs[0].outcome, "slow" in (one.runs[0].error or "")) == ("failed", True)
+
+
 async def test_an_error_of_a_line_names_the_line(ledger: Ledger, tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     path.write_bytes(of_lines([{"role": "user", "content": "hi"}, {"role": "bard", "content": "x"}]))

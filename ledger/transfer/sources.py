@@ -37,7 +37,7 @@ MESSAGES: Final = "tailfold-messages"
 FORMATS: Final = (MESSAGES, *sorted({*READERS, *STREAMS}))
 _CHUNK_BYTES: Final = 64 * 1024
 _DIGEST: Final = 12
-_ERROR: Final = re.compile(r'\s*\{\s*"error"\s*:')
+_ERROR: Final = re.compile(r'\s*\{\s*"(error|[Mm]essage|__type)"\s*:')
 
 
 def read_file(
