@@ -168,6 +168,18 @@ async def test_a_live_run_says_that_there_were_others(ledger: Ledger, name: str,
     assert {"other_choices": "1", "other_candidates": "1"}.items() & message.metadata.items()
 
 
+def test_a_recording_of_several_answers_is_played_to_its_end(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    (tmp_path / "c.sse").write_bytes(of_sse(CHUNKS))
+    shell.run("play", str(tmp_path / "c.sse"), "--conversation", "c")
+    [run] = shell.read("runs")
+    assert (run["outcome"], run["finish_reason"], [used["output"] for used in run["usage"].values()]) == (
+        "completed",
+        "stop",
+        [4],
+    )
+
+
 # what leaves nothing
 
 

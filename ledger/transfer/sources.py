@@ -85,6 +85,8 @@ def look_through(path: Path, format_name: str) -> Recording:
                 raise FileError(f"{path}: this is no recorded stream but a history: use `tailfold import`")
             stream = found[0].answers[-1]
             name, checked = stream.format, stream.checked
+            if len(found[0].answers) > 1:  # a live run takes the chunks as they are
+                checked = check_stream(path, name, _payloads(file, path))
         else:
             try:
                 name, checked = format_name, check_stream(path, format_name, _payloads(file, path))
