@@ -117,6 +117,7 @@ FOREIGN = {
     "cohere": exchange(INVOKE, {"message": "hi", "chat_history": []}, {"text": "x"}),
     "embeddings": exchange("https://api.openai.com/v1/embeddings", {"input": "hi"}, {"data": []}),
     "counting": exchange(f"{CLAUDE}/count_tokens?beta=true", ask("hi"), {"input_tokens": 3}),
+    "completions": exchange(CHAT, {"prompt": "hi"}, {"choices": [{"text": "x"}]}),
     "form": exchange(CHAT, "a=b&c=d", "x"),
     "rubbish": exchange("https://e.org/a.png", "x", b"\x89PNG\x00\xff"),
     "rubbish-answered": exchange(CHAT, ask("hi"), b"\x89PNG\x00\xff"),
@@ -217,6 +218,16 @@ async def test_claude_that_is_invoked_over_bedrock_is_read_whole_and_streamed(le
     assert (bare.texts, bare.runs[0].finish_reason) == (["Hello."], "end_turn")
 
 
+@pytest.mark.parametrize("form", ["letters", "base64", "base64_string"])
+async def test_frames_that_were_kept_as_text_are_frames(ledger: Ledger, tmp_path: Path, form: str) -> None:
+    body = base64.b64encode(claude_events()).decode() if form != "letters" else claude_events().decode("latin-1")
+    odd = exchange(f"{INVOKE}-with-response-stream", ASKED, body, Content_Type="application/vnd.amazon.eventstream")
+    if form == "base64_string":
+        odd["response"]["body"] = {"base64_string": body}
+    [one] = await taken(ledger, write(tmp_path / "c.yaml", odd))
+    assert one.texts == ["hi", "Hello."]
+
+
 async def test_an_exception_inside_of_frames_fails_the_run_and_keeps_what_came(ledger: Ledger, tmp_path: Path) -> None:
     odd = exchange(f"{INVOKE}-with-response-stream", ASKED, claude_events(error=True))
     [one] = await taken(ledger, write(tmp_path / "c.yaml", odd))
@@ -233,11 +244,12 @@ async def test_of_answers_that_break_off_what_came_is_kept_and_the_run_is_incomp
         "sse": SSE.encode()[:-60],
         "gzip": stored(SSE)[:-70],
         "frames": claude_events()[:-150],
-        "list": json.dumps([{"candidates": [{"content": {"parts": [{"text": "Hello."}]}}]}] * 2).encode()[:-9],
+        "list": of_gemini("Hello.", "...")[:-9],
+        "list-number": of_gemini("Hello.")[:-1] + b", 12",
     }
     for name, body in answers.items():
         uri, asked = (f"{INVOKE}-with-response-stream", ASKED) if name == "frames" else (CHAT, ask("hi"))
-        if name == "list":
+        if name.startswith("list"):
             uri = "https://g/v1/models/m:streamGenerateContent"
             asked = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
         [one] = await taken(ledger, write(tmp_path / f"{name}.yaml", exchange(uri, asked, body)))
@@ -250,6 +262,11 @@ async def test_a_document_that_breaks_off_leaves_an_incomplete_run_and_is_named(
     [one] = await taken(ledger, write(tmp_path / "c.yaml", exchange(CHAT, ask("hi"), torn)))
     assert (one.texts, one.runs[-1].outcome) == (["hi"], "incomplete")
     assert one.losses == ["interaction 1: its answer breaks off, and nothing of it is whole"]
+
+
+def of_gemini(*texts: str) -> bytes:
+    """A stream of Gemini as one list."""
+    return json.dumps([{"candidates": [{"content": {"parts": [{"text": text}]}}]} for text in texts]).encode()
 
 
 def stored(text: str) -> bytes:

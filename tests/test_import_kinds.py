@@ -168,6 +168,18 @@ async def test_a_live_run_says_that_there_were_others(ledger: Ledger, name: str,
     assert {"other_choices": "1", "other_candidates": "1"}.items() & message.metadata.items()
 
 
+def test_a_recording_of_several_answers_is_played_to_its_end(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    (tmp_path / "c.sse").write_bytes(of_sse(CHUNKS))
+    shell.run("play", str(tmp_path / "c.sse"), "--conversation", "c")
+    [run] = shell.read("runs")
+    assert (run["outcome"], run["finish_reason"], [used["output"] for used in run["usage"].values()]) == (
+        "completed",
+        "stop",
+        [4],
+    )
+
+
 # what leaves nothing
 
 
@@ -234,6 +246,20 @@ async def test_half_of_a_thing_is_refused_and_what_it_was_taken_for_is_named(
     with pytest.raises(FileError, match=r"c\.json: .*\(it looks like [a-z-]+; if it is something else, name it with --format"):
         await ledger.import_file(path)
     assert [info async for info in ledger.conversations()] == []
+
+
+async def test_half_of_a_record_among_whole_ones_is_refused_with_its_line(ledger: Ledger, tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    other = RECORD | {"uuid": "v", "parentUuid": "u", "message": {"role": "user", "parts": [{"text": "ho"}]}}
+    path.write_bytes(of_lines([RECORD, other]))
+    with pytest.raises(FileError, match='line 2, in "message": "content"'):
+        await ledger.import_file(path)
+
+
+async def test_an_error_alone_is_taken_where_its_format_is_named(ledger: Ledger, tmp_path: Path) -> None:
+    for name, value in (("bedrock", {"message": "slow"}), ("chat", {"error": {"message": "slow"}})):
+        one = await read(ledger, tmp_path / f"{name}.json", value, format=name)
+        assert (one.runs[0].outcome, "slow" in (one.runs[0].error or "")) == ("failed", True)
 
 
 async def test_an_error_of_a_line_names_the_line(ledger: Ledger, tmp_path: Path) -> None:

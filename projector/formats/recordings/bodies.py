@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import zlib
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 _GZIP: Final = b"\x1f\x8b"
 _GZIP_TEXT: Final = "H4sI"
 """How base64 of anything gzipped begins."""
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/=\s]{16,}")
+_FRAMES: Final = "amazon.eventstream"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _TEXTS: Final = ("string", "text")
 _WRAPPED: Final = frozenset(_TEXTS)
@@ -78,9 +81,14 @@ def _bytes_of(given: Any, headers: Mapping[str, str]) -> bytes:
 
 def _bytes_of_text(given: str, headers: Mapping[str, str]) -> bytes:
     """Some recorders write bytes as text: in base64, or a letter for each."""
-    if "content-encoding" in headers and given.lstrip().startswith(_GZIP_TEXT):
+    is_frames = _FRAMES in headers.get("content-type", "")
+    if ("content-encoding" in headers and given.lstrip().startswith(_GZIP_TEXT)) or (is_frames and _BASE64.fullmatch(given)):
         return base64.b64decode(given)
-    return given.encode("latin-1" if given.startswith(_GZIP.decode("latin-1")) else "utf-8", "surrogatepass")
+    is_letters = given.startswith(_GZIP.decode("latin-1")) or is_frames
+    try:
+        return given.encode("latin-1" if is_letters else "utf-8", "surrogatepass")
+    except UnicodeEncodeError:
+        return given.encode("utf-8", "surrogatepass")
 
 
 def _unpack(data: bytes, encodings: str) -> Body:
