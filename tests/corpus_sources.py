@@ -183,7 +183,7 @@ def is_json_text(text: str) -> bool:
         return False
 
 
-LOGS = ("claude", "codex", "pi", "trees", "swe-agent", "tau-bench")
+LOGS = ("claude", "pi", "trees", "swe-agent", "tau-bench")
 TAKES: dict[str, Callable[[File], None]] = {
     "tau-bench": lambda file: take_logs("tau-bench", file),
     "swe-agent": lambda file: take_logs("swe-agent", file),
@@ -219,7 +219,7 @@ def take_unknown(file: File) -> None:
     if re.search(r"\.ya?ml(\.gz)?$", file.path.name):
         take_cassette(file)
         return
-    for name in LOGS:
+    for name in ("codex", *LOGS):
         with suppress(FormatError):
             take_logs(name, file)
             return
