@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from ledger.amendments import add_media, annotate, describe, record, redact, select
 from ledger.checks import check_ids
-from ledger.context.context import Context, expand, make_context, recover_overflow
+from ledger.context.context import Context, make_context, recover_overflow
+from ledger.context.expansions import expand
 from ledger.context.sends import arrive, begin_send
 from ledger.engine import Engine
 from ledger.exports import export
@@ -234,14 +235,16 @@ class Ledger:
         )  # fmt: skip
 
     async def expand(
-        self, context: Context, request: Request | str, *, item_range: tuple[int, int] | None = None, reason: str = ""
-    ) -> ContextExpanded | Refusal:
+        self, context: Context, request: Request | str, *, format: str | None = None,  # noqa: A002
+        item_range: tuple[int, int] | None = None, reason: str = "",
+    ) -> ContextExpanded | Refusal:  # fmt: skip
         """Shows a shortened or left out message in full again, from the next context on, or says why not.
 
-        `request` is a message id, or what `read_request` found in a model's answer to this very context: an index in it
-        is of this view. `notice` tells the model what came of it. Nothing is recorded for a refusal.
+        `request` is a message id, or what `read_request` found in the answer to this context: an index counts what was
+        written in `format`, without it `View.messages`. Of several results there all are shown and the first is returned.
+        `notice` tells the model. Nothing is recorded for a refusal. Raises `ValueError` for a range or format that is none.
         """
-        return await expand(self.engine, context, request, item_range=item_range, reason=reason)
+        return await expand(self.engine, context, request, item_range=item_range, reason=reason, format=format)
 
     async def recover_overflow(self, context: Context, limit_tokens: int, *, tokenizer: Tokenizer = estimate) -> Recovery:
         """Shortens a context that a provider refused as too long, step by step until it fits, and records that.

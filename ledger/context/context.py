@@ -16,13 +16,10 @@ from ledger.runs.run import Run
 from projector.context import delta, overflow
 from projector.context.budget import Used
 from projector.context.delta import Delta, Full, ProviderCapabilities, plan
-from projector.context.expansion import Refusal, Request, find_message
-from projector.context.expansion import expand as expand_message
-from projector.context.expiration import Applied, Choices
+from projector.context.expiration import Choices
 from projector.context.pipeline import Pipeline, make_view
 from projector.context.tokens import tokens_of
-from projector.events import ContextExpanded
-from stream.checks import check_kind, check_list, check_name, check_text, refusal
+from stream.checks import check_kind, check_name, check_text, refusal
 from stream.limits import MAX_RUN_ID_BYTES, check_id, check_position
 
 if TYPE_CHECKING:
@@ -123,43 +120,6 @@ def check_run(what: str, run: object) -> None:
     """Raises `ValueError` unless it is None, a `Run`, or the id of one."""
     if run is not None and not isinstance(run, Run):
         check_id(what, run, max_bytes=MAX_RUN_ID_BYTES)
-
-
-def _check_range(item_range: object) -> None:
-    ends = check_list("item_range", item_range, "two numbers")
-    if len(ends) != 2:
-        raise ValueError(f"item_range must be a list of two numbers, not of {len(ends)}")
-    for end in ends:
-        check_position("an end of item_range", end)
-
-
-async def expand(
-    engine: Engine, context: Context, request: Request | str, *, item_range: tuple[int, int] | None, reason: str
-) -> ContextExpanded | Refusal:
-    """See `Ledger.expand`."""
-    check_kind("context", context, Context, "a Context")
-    check_text("reason", reason)
-    if item_range is not None:
-        _check_range(item_range)
-    if not isinstance(request, Request):
-        check_text("request", request)
-    if isinstance(request, str):
-        request = Request(message_id=request, item_range=item_range, reason=reason)
-    view = context.view
-    found = find_message(request, context.view.messages, view_id=view.view_id, current_view_id=view.view_id)
-    if isinstance(found, Refusal):
-        return found
-    source, _ = await read_source(engine, context.conversation, context.run_id, context.selections, view.source.turn)
-    newer = view.choices.record(source.choices) if view.choices is not None else None
-    applied = view.applied or Applied(view.messages, {}, view.source.turn)
-    if newer is not None and newer.is_whole(found, view.source.turn):
-        return Refusal("already expanded")
-    expanded = expand_message(view.source.path, applied, found, item_range=request.item_range, reason=request.reason)
-    if isinstance(expanded, ContextExpanded):
-        await remember(engine, context.conversation, context.life, lambda _: [expanded])
-    elif expanded.label == "not compacted" and all(message.id != found for message in view.messages):
-        return Refusal("left out")
-    return expanded
 
 
 async def recover_overflow(engine: Engine, context: Context, limit_tokens: int, *, tokenizer: Tokenizer) -> Recovery:

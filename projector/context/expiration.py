@@ -41,7 +41,7 @@ class Choices(msgspec.Struct, frozen=True):
     """All that the view depends on beside path and turn, by message id.
 
     `results` are results that are no tool messages. `compacted` and `expanded` are the newest recorded choices; of the
-    two of one message the later is in force (`is_expanded`).
+    two of one message the later is in force (`is_expanded`). Of the `redacted` ones no summary is made again.
     """
 
     policies: Mapping[str, ExpirationPolicy] = {}
@@ -50,6 +50,7 @@ class Choices(msgspec.Struct, frozen=True):
     compacted: Mapping[str, ContextCompacted] = {}
     expanded: Mapping[str, ContextExpanded] = {}
     is_expanded: frozenset[str] = frozenset()
+    redacted: frozenset[str] = frozenset()
 
     def is_result(self, message: Message) -> bool:
         """Whether it is volatile: a tool's result, or one that was said to be a result."""
@@ -218,6 +219,12 @@ def remember(message: Message, decided: Decision, turn: int, tokenizer: Tokenize
     """A decision as it is recorded, so that the view is made the same way again."""
     before, after = text_of(message), decided.text or ""
     return ContextCompacted(turn, [message.id], after, decided.strategy, tokenizer(before), tokenizer(after), decided.why)
+
+
+def state_of(message: Message, record: ContextCompacted, tokenizer: Tokenizer = estimate) -> ResultState:
+    """What became of a message of the path by a record of it alone."""
+    before, decided = text_of(message), _as_recorded(record)
+    return ResultState(decided.strategy, decided.why, len(before), saved(before, decided.text or "", tokenizer))
 
 
 def _as_recorded(recorded: ContextCompacted) -> Decision:

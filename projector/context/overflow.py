@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from projector.context.expiration import Choices, Decision, change, remember, removal
+from projector.context.provenance import mark
 from projector.context.shortening import first_n, text_of
 from projector.context.tokens import Tokenizer, content_of, estimate, tokens_of
 from projector.events import ContextCompacted
@@ -74,7 +75,7 @@ def recover(
         if tokens_of(now, tokenizer) <= limit_tokens:
             break
     tokens = tokens_of(now, tokenizer)
-    return Recovery(stopped_at, tokens <= limit_tokens, tokens, tuple(now), tuple(removed), tuple(records.values()))
+    return Recovery(stopped_at, tokens <= limit_tokens, tokens, tuple(now), tuple(removed), mark(records.values(), path))
 
 
 def _steps(turn: int, choices: Choices, tokenizer: Tokenizer) -> Iterator[Callable[[Message, Message, bool], Decision | None]]:

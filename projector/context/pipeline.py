@@ -8,14 +8,18 @@ decides comes back as `records`, to be recorded before the view is used, so that
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import is_not
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
+import msgspec
+
 from projector.context.budget import Budget, Summary, apply_summaries, old_part, summarize
 from projector.context.chain import ChainSession, Failure, run_chain
 from projector.context.delta import fingerprint_of
+from projector.context.expiration import STRATEGIES, Applied, state_of
+from projector.context.provenance import mark, standing
 from projector.context.report import Change, compare
 from projector.context.result_stages import Expiration
 from projector.context.retention import prune
@@ -29,7 +33,7 @@ from projector.message import Message
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from projector.context.expiration import Applied, Choices
+    from projector.context.expiration import Choices
     from projector.context.plugins import Plugin
     from projector.context.stage import Source, Stage
     from projector.events import Choice
@@ -126,6 +130,8 @@ async def make_view(source: Source, pipeline: Pipeline) -> View:
     The same path, policies, turn and recorded choices give the same view, byte for byte. Raises `ValueError` for a
     retention policy that does not fit its message, and for settings that make no policy.
     """
+    choices, redacted = standing(source.choices, source.path)
+    source = replace(source, choices=choices, redacted=redacted)
     making = _Making(source, pipeline)
     if pipeline.retention:
         making.take("retention", Shaped(prune(making.view)), "its retention is over")
@@ -168,13 +174,15 @@ class _Making:
         if after is not self.view and (len(after) != len(self.view) or any(map(is_not, after, self.view))):
             self._changes += compare(stage, self.view, after, why, shaped.reasons, self._pipeline.tokenizer)
             self.view = after
-        self._records += [record for record in shaped.records if not self._is_known(record)]
+        self._records += mark((one for one in shaped.records if not self._is_known(one)), self._source.path)
         self._applied = shaped.applied or self._applied
         self._choices = shaped.choices or self._choices
 
     async def summarize(self, summaries: Summaries) -> None:
         """What was recorded; where the view is still too long and more has become old, its old part once more."""
         path, before = self._source.path, self.view
+        # No model is asked again about what was redacted since one had summed it up: it is shown as the redaction says.
+        summaries = replace(summaries, pinned=summaries.pinned | self._source.redacted)
         recorded = [compaction_of(choice) for choice in self._source.choices if is_summary(choice)]
         view, used = apply_summaries(before, recorded, path, pinned=summaries.pinned)
         made = await self._make_summary(summaries, recorded, view, used)
@@ -241,10 +249,23 @@ class _Making:
             tuple(self._changes),
             tuple(self._records),
             self._pipeline.tokenizer,
-            self._applied,
+            self._with_later_stages(),
             self._choices,
             tuple(self._failures),
         )
+
+    def _with_later_stages(self) -> Applied | None:
+        """What became of single messages, by the stages behind the expiration, too: they can be expanded as well."""
+        before = {message.id: message for message in self._source.path}
+        states = {
+            one.covers[0]: state_of(before[one.covers[0]], one, self._pipeline.tokenizer)
+            for one in self._records
+            if isinstance(one, ContextCompacted) and one.strategy in STRATEGIES and one.covers[0] in before
+        }
+        if not states:
+            return self._applied
+        applied = self._applied or Applied(tuple(self.view), {}, self._source.turn)
+        return msgspec.structs.replace(applied, states=states | applied.states)
 
 
 class _Asking:

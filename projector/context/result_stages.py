@@ -92,7 +92,7 @@ class Expiration:
                     policy = self.registry.policy_for("", self.override, kind=kind)
             if policy is not None:
                 policies[message.id] = policy
-        made = Choices(policies | dict(self.policies), source.turns, frozenset(results))
+        made = Choices(policies | dict(self.policies), source.turns, frozenset(results), redacted=source.redacted)
         return made.record(filter(_is_sound, source.choices)) if source.choices else made
 
 

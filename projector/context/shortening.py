@@ -65,8 +65,11 @@ def shorten(message: Message, text: str) -> Message:
 
     What a provider said of the old text (its signature, its citations, its own form) goes with it.
     """
-    if len(text) >= len(text_of(message)):
-        return message
+    return message if len(text) >= len(text_of(message)) else put_text(message, text)
+
+
+def put_text(message: Message, text: str) -> Shortened:
+    """The message with another text, however long."""
     kind, new = ("tool_result", _result) if message.role == "tool" else ("text", _said)
     fields = {name: getattr(message, name) for name in message.__struct_fields__}
     return Shortened(**{**fields, "blocks": _put(message.blocks, kind, text, new)})

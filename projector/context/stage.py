@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Source:
     """A path and what is known of it: how many prompts went out before each message and in all, what was recorded.
 
-    `used` is what the last response said of its tokens, where a program keeps that. Raises `ValueError` for a turn that
-    is no whole number from 0.
+    `used` is what the last response said of its tokens, where a program keeps that. `redacted` are messages that were
+    redacted since something was recorded of them. Raises `ValueError` for a turn that is no whole number from 0.
     """
 
     path: tuple[Message, ...]
@@ -29,6 +29,7 @@ class Source:
     turns: Mapping[str, int] = field(default_factory=dict)
     choices: tuple[Choice, ...] = ()
     used: Used | None = None
+    redacted: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         check_limit("turn", self.turn, least=0)

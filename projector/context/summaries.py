@@ -18,7 +18,6 @@ from projector.json_text import InvalidJson, decode
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from projector.context.policies import ExpirationPolicy
     from projector.events import ContextCompacted
     from projector.message import Message
 
@@ -164,8 +163,7 @@ async def plan(
     """
     start = protected(path, choices) if rules.protect_prefix else 0
     due = [message for place, message in enumerate(path) if place >= start and _is_due(message, turn, choices)]
-    policies = [choices.policies[message.id] for message in due]
-    made = await asyncio.gather(*(_compact(message, policy, maker) for message, policy in zip(due, policies, strict=True)))
+    made = await asyncio.gather(*(_compact(message, choices, maker) for message in due))
     return [
         remember(message, one.decision, turn, tokenizer)
         for message, one in zip(due, made, strict=True)
@@ -189,8 +187,12 @@ def read_summary(answer: object) -> str:
     return text
 
 
-async def _compact(message: Message, policy: ExpirationPolicy, maker: SummaryMaker) -> Compacted:
-    return await shorten_results(text_of(message), maker, prompts=[policy.compact_prompt], length=policy.compact_length)
+async def _compact(message: Message, choices: Choices, maker: SummaryMaker) -> Compacted:
+    policy, text = choices.policies[message.id], text_of(message)
+    if message.id in choices.redacted:
+        shown = first_n(text, policy.compact_length or FALLBACK_LENGTH)
+        return Compacted(Decision("first_n_chars", shown, "it was redacted: its summary is not made again"), None)
+    return await shorten_results(text, maker, prompts=[policy.compact_prompt], length=policy.compact_length)
 
 
 def _is_due(message: Message, turn: int, choices: Choices) -> bool:
