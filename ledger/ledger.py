@@ -219,38 +219,35 @@ class Ledger:
         run: Run | str | None = None, selections: Mapping[str, str] | None = None,
         capabilities: ProviderCapabilities = _STATELESS, system_prompt: str = "", working_directory: str | None = None,
         mode: Literal["full", "delta"] | None = None, now: int | None = None, used: Used | None = None,
+        display: Mapping[str, Sequence[Block]] | None = None,
     ) -> Context:  # fmt: skip
         """What to send of the active path, or with `run` of the path of an open run with all that it has said so far.
 
         `turn` is how many prompts went out before; the steps of the runs on the path, if it is not given. Of a provider
         that keeps the session (`capabilities`) only what it lacks is sent, as far as that is certain; `mode` overrides
-        that. `now` and times of sessions in ms. New summaries are recorded before this returns. Raises `UnknownRun` for
-        a run that is not open, `ValueError` for a turn, time or mode that is none and for a retention policy that does
-        not fit its message, and `UnknownConversation` where it was erased meanwhile.
+        that. `display` are blocks that stand for a message that is being sent right now, by its id. Times in ms. New
+        summaries are recorded before this returns. Raises `UnknownRun` for a run that is not open, `ValueError` for a turn,
+        time, mode or display that is none and for a retention policy that does not fit, `UnknownConversation` after an erase.
         """
         return await make_context(
-            self.engine, conversation, provider=provider, pipeline=pipeline, turn=turn, run=run,
-            selections={} if selections is None else selections, capabilities=capabilities, system_prompt=system_prompt,
-            working_directory=working_directory, mode=mode, now=now, used=used,
+            self.engine, conversation, provider=provider, pipeline=pipeline, turn=turn, run=run, selections=selections,
+            capabilities=capabilities, system_prompt=system_prompt, working_directory=working_directory, mode=mode, now=now,
+            used=used, display=display,
         )  # fmt: skip
 
     async def expand(
         self, context: Context, request: Request | str, *, format: str | None = None,  # noqa: A002
         item_range: tuple[int, int] | None = None, reason: str = "",
     ) -> ContextExpanded | Refusal:  # fmt: skip
-        """Shows a shortened or left out message in full again, from the next context on, or says why not.
+        """Shows a shortened or left out message in full again, from the next context on, or says why not (`notice`).
 
-        `request` is a message id, or what `read_request` found in the answer to this context: an index counts what was
-        written in `format`, without it `View.messages`. Of several results there all are shown and the first is returned.
-        `notice` tells the model. Nothing is recorded for a refusal. Raises `ValueError` for a range or format that is none.
+        `request` is an id, or what `read_request` found: an index counts what was written in `format`, without it
+        `View.messages`. Where several results stand, all are shown. Raises `ValueError` for a range or format that is none.
         """
         return await expand(self.engine, context, request, item_range=item_range, reason=reason, format=format)
 
     async def recover_overflow(self, context: Context, limit_tokens: int, *, tokenizer: Tokenizer = estimate) -> Recovery:
-        """Shortens a context that a provider refused as too long, step by step until it fits, and records that.
-
-        `messages` of the answer are to be sent instead; later contexts stay as short. All of it can be expanded.
-        """
+        """Shortens a context that was refused as too long until it fits: `messages` are sent instead, later ones stay so."""
         return await recover_overflow(self.engine, context, limit_tokens, tokenizer=tokenizer)
 
     async def begin_send(

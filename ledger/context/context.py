@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from ledger.checks import check_selections
+from ledger.checks import check_blocks, check_selections
 from ledger.context.provider_sessions import session_of
 from ledger.context.source import read_source, remember
 from ledger.runs.run import Run
@@ -19,14 +19,14 @@ from projector.context.delta import Delta, Full, ProviderCapabilities, plan
 from projector.context.expiration import Choices
 from projector.context.pipeline import Pipeline, make_view
 from projector.context.tokens import tokens_of
-from stream.checks import check_kind, check_name, check_text, refusal
+from stream.checks import check_kind, check_mapping, check_name, check_text, refusal, shown
 from stream.limits import MAX_RUN_ID_BYTES, check_id, check_position
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ledger.engine import Engine
-    from projector import Message
+    from projector import Block, Message
     from projector.context.delta import ProviderSession
     from projector.context.overflow import Recovery
     from projector.context.pipeline import View
@@ -71,13 +71,14 @@ async def make_context(
     pipeline: Pipeline,
     turn: int | None,
     run: Run | str | None,
-    selections: Mapping[str, str],
+    selections: Mapping[str, str] | None,
     capabilities: ProviderCapabilities,
     system_prompt: str,
     working_directory: str | None,
     mode: Literal["full", "delta"] | None,
     now: int | None,
     used: Used | None,
+    display: Mapping[str, Sequence[Block]] | None,
 ) -> Context:
     """See `Ledger.context`."""
     if mode not in (None, "full", "delta"):  # said before anything is recorded
@@ -87,14 +88,16 @@ async def make_context(
     check_kind("pipeline", pipeline, Pipeline, "a Pipeline")
     check_run("run", run)
     check_selections("selections", selections)
+    selections = selections or {}
     check_kind("capabilities", capabilities, ProviderCapabilities, "ProviderCapabilities")
     check_text("system_prompt", system_prompt)
     if working_directory is not None:
         check_text("working_directory", working_directory)
     if used is not None:
         check_kind("used", used, Used, "Used")
+    variants = _check_display(display)
     found, life = await read_source(engine, conversation, run, selections, turn)
-    source = replace(found, used=used)
+    source = replace(found, used=used, display=variants)
     view = await make_view(source, pipeline)
     if view.records:
         records = view.records
@@ -116,6 +119,16 @@ async def make_context(
     return Context(conversation, provider, send, weight, view, session, *about)
 
 
+def _check_display(display: object) -> dict[str, tuple[Block, ...]]:
+    """Blocks by message id, such as `enrich` gives for what is sent right now. Raises `ValueError`."""
+    if display is None:
+        return {}
+    given = check_mapping("display", display, "message ids and Blocks")
+    for name, blocks in given.items():
+        check_blocks(f"display[{shown(name)}]", blocks)
+    return {name: tuple(blocks) for name, blocks in given.items()}
+
+
 def check_run(what: str, run: object) -> None:
     """Raises `ValueError` unless it is None, a `Run`, or the id of one."""
     if run is not None and not isinstance(run, Run):
@@ -131,7 +144,13 @@ async def recover_overflow(engine: Engine, context: Context, limit_tokens: int, 
     view = context.view
     choices = view.choices or Choices(turn_added=view.source.turns)
     recovery = overflow.recover(
-        view.source.path, view.messages, view.source.turn, choices, limit_tokens=limit_tokens, tokenizer=tokenizer
+        view.source.path,
+        view.messages,
+        view.source.turn,
+        choices,
+        limit_tokens=limit_tokens,
+        tokenizer=tokenizer,
+        protected=view.protected,
     )
     if recovery.records:
         await remember(engine, context.conversation, context.life, lambda _: recovery.records)

@@ -52,6 +52,9 @@ async def expand(
     if not expanded:
         return found[0]
     await remember(engine, context.conversation, context.life, lambda _: expanded)
+    if context.view.lifecycle is not None:
+        for one in expanded:
+            context.view.lifecycle.expand(one.message_id, one.turn, one.reason or "it was asked for")
     return expanded[0]
 
 

@@ -14,7 +14,7 @@ from projector.events import ContextCompacted
 from projector.message import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterator, Sequence
 
 _OLDEST: Final = 5
 _OLDER: Final = 3
@@ -47,11 +47,13 @@ def recover(
     *,
     limit_tokens: int,
     tokenizer: Tokenizer = estimate,
+    protected: Container[str] = (),
 ) -> Recovery:
     """Shortens the view of a path until it has at most `limit_tokens`, and stops at the first step that does it.
 
     Results of age 5 go, those of age 3 are cut to 500 characters, those of age 2 go, every result over 200 tokens is cut
-    to 200 characters, and at last the last user message to 1,000. Raises `ValueError` for a negative limit.
+    to 200 characters, and at last the last user message to 1,000. What is `protected` stays as it is. Raises `ValueError`
+    for a negative limit.
     """
     if not limit_tokens >= 0:
         raise ValueError(f"limit_tokens is 0 or more, not {limit_tokens}")
@@ -63,7 +65,7 @@ def recover(
         last = _last_user(now, choices)
         for place, message in enumerate(now):
             original = originals.get(message.id, message)
-            decided = decide(message, original, place == last)
+            decided = None if message.id in protected else decide(message, original, place == last)
             new = message if decided is None else change(original, decided)
             if decided is not None and new is not original and _is_less(new, message):
                 records[message.id] = remember(original, decided, turn, tokenizer)

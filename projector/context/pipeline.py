@@ -18,11 +18,12 @@ import msgspec
 from projector.context.budget import Budget, Summary, apply_summaries, old_part, summarize
 from projector.context.chain import ChainSession, Failure, run_chain
 from projector.context.delta import fingerprint_of
-from projector.context.expiration import STRATEGIES, Applied, state_of
-from projector.context.provenance import mark, standing
+from projector.context.expiration import STRATEGIES, Applied, protected, state_of
+from projector.context.prefix import NO_ROOM, NOTHING_TO_SUM_UP, Prefix, counted, session_behind
+from projector.context.provenance import mark, names_of, standing
 from projector.context.report import Change, compare
 from projector.context.result_stages import Expiration
-from projector.context.retention import prune
+from projector.context.retention import prune, show_additions
 from projector.context.stage import Shaped
 from projector.context.tokens import Tokenizer, estimate, tokens_of
 from projector.context.tool_groups import ids_of, pair
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from projector.context.expiration import Choices
+    from projector.context.lifecycle import Lifecycle
     from projector.context.plugins import Plugin
     from projector.context.stage import Source, Stage
     from projector.events import Choice
@@ -43,6 +45,7 @@ _EXPIRATION: Final = Expiration()
 _VIEW_ID: Final = 16
 TIME_LIMIT_S: Final = 30.0
 Role = Literal["user", "assistant"]
+CHAIN: Final = "chain"
 SUMMARY: Final = "summary"
 """The strategy of a summary of many messages; those of single ones are the expiration's."""
 
@@ -71,8 +74,10 @@ class Summaries:
 class Pipeline:
     """Which stages a view goes through. A stage that is None is left out; pairing never is.
 
-    The expiration stands here without policies, too: it applies what was recorded of single results. `time_limit`, in
-    seconds, is that of each optional stage and of a summary. Raises `ValueError` unless it is above 0.
+    The expiration stands here without policies, too: it applies what was recorded of single results. With
+    `protect_prefix`, or that of the expiration's rules, no stage changes anything ahead of the first result, so that a
+    provider's cache holds; a summary or a window that can't do its work so is passed over, and `View.failures` says it.
+    `time_limit`, in seconds, is that of each optional stage and of a summary. Raises `ValueError` unless it is above 0.
     """
 
     retention: bool = True
@@ -83,10 +88,23 @@ class Pipeline:
     session: ChainSession = _SESSION
     tokenizer: Tokenizer = estimate
     time_limit: float = TIME_LIMIT_S
+    protect_prefix: bool = False
 
     def __post_init__(self) -> None:
         if not self.time_limit > 0:
             raise ValueError(f"time_limit is above 0 seconds, not {self.time_limit}")
+
+    @property
+    def keeps_prefix(self) -> bool:
+        """Whether what stands ahead of the first result stays as it is."""
+        return self.protect_prefix or (isinstance(self.expiration, Expiration) and self.expiration.rules.protect_prefix)
+
+    def guarded_expiration(self) -> Stage | None:
+        """The expiration, which knows of a prefix that is protected."""
+        stage = self.expiration
+        if not self.protect_prefix or not isinstance(stage, Expiration):
+            return stage
+        return replace(stage, rules=msgspec.structs.replace(stage.rules, protect_prefix=True))
 
 
 @dataclass(frozen=True, repr=False)  # what was said belongs into no log
@@ -94,7 +112,8 @@ class View:
     """What the model is to see, and how it came about.
 
     `applied` and `choices` are the expiration's, for expansions and overflow recovery. `failures` are the optional stages,
-    plugins and summaries that were passed over, and why.
+    plugins and summaries that were passed over, and why; `protected` are the messages that had to stay as they are.
+    `lifecycle` hears of an expansion from this view.
     """
 
     messages: tuple[Message, ...]
@@ -105,6 +124,8 @@ class View:
     applied: Applied | None = None
     choices: Choices | None = None
     failures: tuple[Failure, ...] = ()
+    protected: frozenset[str] = frozenset()
+    lifecycle: Lifecycle | None = None
 
     @cached_property
     def view_id(self) -> str:
@@ -134,9 +155,13 @@ async def make_view(source: Source, pipeline: Pipeline) -> View:
     source = replace(source, choices=choices, redacted=redacted)
     making = _Making(source, pipeline)
     if pipeline.retention:
-        making.take("retention", Shaped(prune(making.view)), "its retention is over")
-    if pipeline.expiration is not None:
-        making.take(pipeline.expiration.name, await pipeline.expiration.shape(making.view, source), "its time is over")
+        pruned = prune(making.view, source.sending | source.display.keys())
+        making.take("retention", Shaped(pruned), "its retention is over")
+    if source.display:
+        making.display()
+    expiration = pipeline.guarded_expiration()
+    if expiration is not None:
+        making.take(expiration.name, await expiration.shape(making.view, source), "its time is over")
     for stage in pipeline.optional:
         await making.shape(stage)
     if pipeline.summaries is not None:
@@ -156,7 +181,18 @@ class _Making:
         self._records: list[Choice] = []
         self._applied: Applied | None = None
         self._choices: Choices | None = None
+        self._lifecycle: Lifecycle | None = None
         self._failures: list[Failure] = []
+        self._prefix = Prefix()
+        if pipeline.keeps_prefix:
+            paired = pair(source.path)
+            self._prefix = Prefix(paired[: protected(paired, Expiration().choices(paired, source))])
+
+    def display(self) -> None:
+        """What is being sent, with all that it is to be shown with now; the caller's own word goes before a prefix."""
+        shown = show_additions(self.view, self._source.display)
+        self._prefix = Prefix([one for one in shown if one.id in self._prefix.ids])
+        self._put("display", Shaped(shown), "it is being sent: shown with what is added to it now")
 
     async def shape(self, stage: Stage) -> None:
         """What an optional stage makes of the view, all of it or nothing."""
@@ -169,6 +205,13 @@ class _Making:
             self.take(stage.name, shaped, f"by {stage.name}")
 
     def take(self, stage: str, shaped: Shaped, why: str) -> None:
+        """The view after a stage of single messages; what is protected stays as it is, whatever the stage has done to it."""
+        if self._prefix.messages:
+            records = tuple(one for one in shaped.records if self._prefix.ids.isdisjoint(names_of(one)))
+            shaped = replace(shaped, messages=self._prefix.keep(shaped.messages), records=records)
+        self._put(stage, shaped, why)
+
+    def _put(self, stage: str, shaped: Shaped, why: str) -> None:
         """The view after a stage, and what it changed."""
         after = shaped.messages
         if after is not self.view and (len(after) != len(self.view) or any(map(is_not, after, self.view))):
@@ -177,37 +220,46 @@ class _Making:
         self._records += mark((one for one in shaped.records if not self._is_known(one)), self._source.path)
         self._applied = shaped.applied or self._applied
         self._choices = shaped.choices or self._choices
+        self._lifecycle = shaped.lifecycle or self._lifecycle
 
     async def summarize(self, summaries: Summaries) -> None:
         """What was recorded; where the view is still too long and more has become old, its old part once more."""
-        path, before = self._source.path, self.view
+        head, before = self._prefix.split(self.view)
+        path = Prefix(head).without(self._source.path)
         # No model is asked again about what was redacted since one had summed it up: it is shown as the redaction says.
         summaries = replace(summaries, pinned=summaries.pinned | self._source.redacted)
         recorded = [compaction_of(choice) for choice in self._source.choices if is_summary(choice)]
         view, used = apply_summaries(before, recorded, path, pinned=summaries.pinned)
-        made = await self._make_summary(summaries, recorded, view, used)
+        made = await self._make_summary(summaries, recorded, head, before, view, used)
         if made is not None:
             again, _ = apply_summaries(before, [compaction_of(made)], path, pinned=summaries.pinned)
-            self.take(SUMMARY, Shaped(again, records=(made,)), f"a summary stands for it: {made.reason}")
+            self._put(SUMMARY, Shaped([*head, *again], records=(made,)), f"a summary stands for it: {made.reason}")
         elif used is not None:
-            self.take(SUMMARY, Shaped(view), "a summary stands for it")
+            self._put(SUMMARY, Shaped([*head, *view]), "a summary stands for it")
 
     async def _make_summary(
-        self, summaries: Summaries, recorded: Sequence[Summary], view: Sequence[Message], used: Summary | None
+        self,
+        summaries: Summaries,
+        recorded: Sequence[Summary],
+        head: Sequence[Message],
+        before: Sequence[Message],
+        view: Sequence[Message],
+        used: Summary | None,
     ) -> ContextCompacted | None:
         """A summary of what `used` does not stand for yet, where the view with it is too long."""
         tokenizer, real = self._pipeline.tokenizer, self._source.used
         if summaries.summarizer is None:
             return None
-        reason = summaries.budget.reason(tokens_of(view, tokenizer) if real is None else real.tokens)
+        reason = summaries.budget.reason(tokens_of([*head, *view], tokenizer) if real is None else real.tokens)
         if reason is None:
             return None
-        old = old_part(self.view, keep=summaries.keep, pinned=summaries.pinned)
-        if used is not None and set(used.covers).issuperset(ids_of(old)):
+        old = old_part(before, keep=summaries.keep, pinned=summaries.pinned)
+        if not old or (used is not None and set(used.covers).issuperset(ids_of(old))):
+            self._failures += [Failure(SUMMARY, NOTHING_TO_SUM_UP)] if head else []
             return None
         asking = _Asking(summaries.summarizer, self._pipeline.time_limit)
         made = await summarize(
-            self.view,
+            before,
             asking,
             keep=summaries.keep,
             pinned=summaries.pinned,
@@ -218,19 +270,25 @@ class _Making:
         if made is None:
             self._failures += [] if asking.why is None else [Failure(SUMMARY, asking.why)]
             return None
-        covers, before, after = list(made.covers), made.tokens_before, made.tokens_after
-        return ContextCompacted(self._source.turn, covers, made.summary, SUMMARY, before, after, reason, made.role)
+        covers, before_tokens, after = list(made.covers), made.tokens_before, made.tokens_after
+        return ContextCompacted(self._source.turn, covers, made.summary, SUMMARY, before_tokens, after, reason, made.role)
 
     async def run_chain(self) -> None:
         self.pair()
-        chained = await run_chain(self.view, self._pipeline.chain, self._pipeline.session)
+        head, rest = self._prefix.split(self.view)
+        session = session_behind(head, self._pipeline.session, self._pipeline.tokenizer)
+        if head and (session is None or not rest):
+            is_too_long = bool(rest) or counted(head) > self._pipeline.session.max_ctx
+            self._failures += [Failure(CHAIN, NO_ROOM)] if is_too_long else []
+            return
+        chained = await run_chain(rest, self._pipeline.chain, session or self._pipeline.session)
         self._failures += chained.failures
         why = f"outside the window of {self._pipeline.session.max_ctx} messages, or left out by the history chain"
-        self.take("chain", Shaped(chained.messages), why)
+        self._put(CHAIN, Shaped([*head, *chained.messages] if head else chained.messages), why)
 
     def pair(self) -> None:
         """A call and its results stand together."""
-        self.take("pairing", Shaped(pair(self.view)), "a call and its results stand together")
+        self._put("pairing", Shaped(pair(self.view)), "a call and its results stand together")
 
     def _is_known(self, record: Choice) -> bool:
         """Whether the same was recorded in an earlier turn, which holds."""
@@ -252,6 +310,8 @@ class _Making:
             self._with_later_stages(),
             self._choices,
             tuple(self._failures),
+            self._prefix.ids,
+            self._lifecycle,
         )
 
     def _with_later_stages(self) -> Applied | None:

@@ -45,7 +45,7 @@ def mark(records: Iterable[C], path: Sequence[Message]) -> tuple[C, ...]:
     """Records, each with a digest of what it was made of on this path; one that has it stays as it is."""
     digests = _Digests(path)
     return tuple(
-        replace(one, made_of=digests.of(_names(one)))
+        replace(one, made_of=digests.of(names_of(one)))
         if isinstance(one, ContextCompacted | ContextExpanded) and one.made_of is None
         else one
         for one in records
@@ -68,7 +68,7 @@ def standing(choices: Sequence[Choice], path: Sequence[Message]) -> Standing:
         elif one.made_of is None:
             counting += [one] if _shows_nothing_else(one, digests) else []
         else:
-            changed = digests.changed(_names(one), one.made_of)
+            changed = digests.changed(names_of(one), one.made_of)
             redacted |= {name for name, is_final in changed.items() if is_final}
             counting += [] if changed else [one]
     return Standing(tuple(counting), frozenset(redacted))
@@ -109,8 +109,11 @@ def _digest(message: Message) -> str:
     return hashlib.sha256(encode(said)).hexdigest()[:_LENGTH]
 
 
-def _names(choice: ContextCompacted | ContextExpanded) -> list[str]:
-    return choice.covers if isinstance(choice, ContextCompacted) else [choice.message_id]
+def names_of(choice: Choice) -> list[str]:
+    """The messages that a choice is of."""
+    if isinstance(choice, ContextCompacted):
+        return choice.covers
+    return [choice.message_id] if isinstance(choice, ContextExpanded) else []
 
 
 def _shows_nothing_else(choice: ContextCompacted | ContextExpanded, digests: _Digests) -> bool:

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
     from projector.context.budget import Used
     from projector.context.expiration import Applied, Choices
+    from projector.context.lifecycle import Lifecycle
     from projector.events import Choice
-    from projector.message import Message
+    from projector.message import Block, Message
 
 
 @dataclass(frozen=True, repr=False)  # what was said belongs into no log
@@ -21,7 +22,8 @@ class Source:
     """A path and what is known of it: how many prompts went out before each message and in all, what was recorded.
 
     `used` is what the last response said of its tokens, where a program keeps that. `redacted` are messages that were
-    redacted since something was recorded of them. Raises `ValueError` for a turn that is no whole number from 0.
+    redacted since something was recorded of them, `sending` those that no prompt has held yet, `display` the blocks that
+    stand for one of these in this prompt alone. Raises `ValueError` for a turn that is no whole number from 0.
     """
 
     path: tuple[Message, ...]
@@ -30,6 +32,8 @@ class Source:
     choices: tuple[Choice, ...] = ()
     used: Used | None = None
     redacted: frozenset[str] = frozenset()
+    sending: frozenset[str] = frozenset()
+    display: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_limit("turn", self.turn, least=0)
@@ -39,7 +43,8 @@ class Source:
 class Shaped:
     """What a stage made of a view: why single messages changed, and what must be remembered of it.
 
-    `applied` and `choices` are what expansions and overflow recovery are worked out from; the expiration gives them.
+    `applied` and `choices` are what expansions and overflow recovery are worked out from, `lifecycle` is who hears of an
+    expansion; the expiration gives them.
     """
 
     messages: Sequence[Message]
@@ -47,6 +52,7 @@ class Shaped:
     records: tuple[Choice, ...] = ()
     applied: Applied | None = None
     choices: Choices | None = None
+    lifecycle: Lifecycle | None = None
 
 
 class Stage(Protocol):
