@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from projector.events import Choice
 
+RESULT: Final = "result"
+"""The field of a message's metadata that says what it is the result of: `action`, `loop` or `sub_agent`."""
 Strategy = Literal["ai_summary", "first_n_chars", "stub", "remove", "reference"]
 STRATEGIES: Final[tuple[Strategy, ...]] = ("ai_summary", "first_n_chars", "stub", "remove", "reference")
 """The strategies of single messages; of many messages there is a summary, which is the budget's."""

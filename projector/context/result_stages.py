@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import anyio.to_thread
 import msgspec
 
-from projector.context.expiration import DEFAULT_RULES, Applied, Choices, ExpirationRules, apply
+from projector.context.expiration import DEFAULT_RULES, RESULT, Applied, Choices, ExpirationRules, apply
 from projector.context.policies import DEFAULTS, Kind, PolicyRegistry
+from projector.context.prompts import SYSTEM_PROMPT
 from projector.context.similarity import THRESHOLD, drop_irrelevant, irrelevant, replace_duplicates, score_words
 from projector.context.stage import Shaped
-from projector.context.summaries import SYSTEM_PROMPT, SummaryMaker, plan
+from projector.context.summaries import SummaryMaker, plan
 from projector.context.tokens import Tokenizer, content_of, estimate
 from projector.context.tool_groups import answers
 from projector.events import ContextExpanded
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from projector.context.stage import Source
     from projector.events import Choice, ContextCompacted
     from projector.message import Message
-
-RESULT: Final = "result"
-"""The field of a message's metadata that says what it is the result of: `action`, `loop` or `sub_agent`."""
 
 
 @dataclass(frozen=True)
