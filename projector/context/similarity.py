@@ -149,13 +149,13 @@ class _Candidates:
     def match(self, place: int) -> str | None:
         """The first of those that were added that is similar enough."""
         own = self._sets[place]
-        least, most = self._threshold * len(own), len(own) / self._threshold
         found = {at for word in self._prefixes[place] for at in self._known[word]}
         for at in sorted(found, reverse=True):
             other = self._sets[at]
-            if least <= len(other) <= most:  # a set of another size can't be similar enough
-                shared = len(own & other)
-                if shared >= self._threshold * (len(own) + len(other) - shared):
+            smaller, larger = sorted((len(own), len(other)))
+            if smaller and smaller / larger >= self._threshold:  # a set of another size can't be similar enough
+                shared = len(own & other)  # divided, for a product with the threshold would not be exact
+                if shared / (len(own) + len(other) - shared) >= self._threshold:
                     return self._results[at][0]
         return None
 
