@@ -184,15 +184,15 @@ class Ledger:
         return await get_media(self.tables, media_id)
 
     async def transcript(
-        self, conversation: str, *, branch: Literal["active", "all"] = "active",
+        self, conversation: str, *, branch: Literal["active", "all"] | Mapping[str, str] = "active",
         selections: Mapping[str, str] | None = None, before: str | None = None, limit: int | None = None,
     ) -> list[Message]:  # fmt: skip
         """The committed messages of the active path in order; with `limit` the last ones, with `before` those ahead of it.
 
-        `selections` are other turns at forks, `{parent: child}` with '' for the root; one that names nothing is passed
-        over. `branch="all"` gives every message in the order of the log, also what is left of failed runs. Where events
-        are gone that the ledger has not taken in, it gives what there is (`reconcile` tells). Raises `UnknownMessage`
-        for a `before` that the conversation does not have.
+        `selections`, or a `branch` that is one, are other turns at forks, `{parent: child}` with '' for the root; one that
+        names nothing is passed over. `branch="all"` gives every message in the order of the log, also what is left of
+        failed runs. Where events are gone that the ledger has not taken in, it gives what there is (`reconcile` tells).
+        Raises `UnknownMessage` for a `before` that the conversation does not have, `ValueError` for a branch that is none.
         """
         return await read_transcript(
             self.engine, conversation, branch=branch, selections=selections, before=before, limit=limit
