@@ -22,7 +22,7 @@ from projector.context.pipeline import Pipeline, Summaries
 from projector.context.plugins import DEFAULT, Bundled, keep_window
 from projector.context.policies import PolicyRegistry, read_registry
 from projector.context.result_stages import Expiration
-from projector.context.tokens import content_of, estimate
+from projector.context.tokens import weight_of
 from projector.context.windows import MOST, check_limit
 from projector.formats import WRITERS
 
@@ -137,9 +137,7 @@ def _print(made: Context, reason: str | None, *, is_explained: bool) -> None:
         f"{made.conversation}: {len(made.messages):,} of {len(view.source.path):,} messages, "
         f"about {made.tokens:,} of {view.tokens_of_path:,} tokens, after {view.source.turn:,} prompts"
     )
-    rows = [
-        (number, message.role, estimate(content_of(message)), _line(message)) for number, message in enumerate(made.messages)
-    ]
+    rows = [(number, message.role, weight_of(message), _line(message)) for number, message in enumerate(made.messages)]
     print_view(make_table(title, ("#", "role", "tokens", "text"), rows))
     if reason is not None:
         print_line(f"it is too long: {reason}")

@@ -11,7 +11,7 @@ import msgspec
 from projector.context.answers import objects_in, whole_number
 from projector.context.ranges import check_range, items_of
 from projector.context.shortening import text_of
-from projector.context.tokens import Tokenizer, content_of, estimate
+from projector.context.tokens import Tokenizer, estimate, weight_of
 from projector.events import ContextExpanded
 
 if TYPE_CHECKING:
@@ -144,14 +144,14 @@ def expand(
             check_range(item_range)
         except ValueError:
             return Refusal("bad range")
-    shown = next((content_of(message) for message in applied.messages if message.id == message_id), "")
+    shown = next((message for message in applied.messages if message.id == message_id), None)
     return ContextExpanded(
         applied.turn,
         message_id,
         item_range,
         state.strategy,
-        tokenizer(shown),
-        tokenizer(content_of(original)),
+        0 if shown is None else weight_of(shown, tokenizer),
+        weight_of(original, tokenizer),
         reason or None,
     )
 

@@ -22,7 +22,7 @@ from projector.context.shortening import (
     stub_for,
     text_of,
 )
-from projector.context.tokens import Tokenizer, estimate
+from projector.context.tokens import Tokenizer, estimate, media_weight_of
 from projector.context.turns import has_expired
 from projector.events import ContextCompacted, ContextExpanded
 from projector.message import Message
@@ -168,12 +168,17 @@ def apply(
                 decided.strategy,
                 decided.why,
                 len(before),
-                saved(before, after, tokenizer),
+                saved(before, after, tokenizer) + _media_saved(message, new, tokenizer),
                 rules.preserve_original_content,
                 decided.is_partial,
             )
     expanded = frozenset(name for name in choices.is_expanded if choices.is_whole(name, turn))
     return Applied(tuple(view), states, turn, expanded)
+
+
+def _media_saved(message: Message, new: Message | None, tokenizer: Tokenizer) -> int:
+    """What the images and files weigh that went with the text."""
+    return media_weight_of(message, tokenizer) - (0 if new is None else media_weight_of(new, tokenizer))
 
 
 def protected(path: Sequence[Message], choices: Choices) -> int:

@@ -9,7 +9,7 @@ import msgspec
 from projector.context.expiration import Choices, Decision, change, remember, removal
 from projector.context.provenance import mark
 from projector.context.shortening import first_n, text_of
-from projector.context.tokens import Tokenizer, content_of, estimate, tokens_of
+from projector.context.tokens import Tokenizer, estimate, tokens_of, weight_of
 from projector.events import ContextCompacted
 from projector.message import Message
 
@@ -92,7 +92,7 @@ def _steps(turn: int, choices: Choices, tokenizer: Tokenizer) -> Iterator[Callab
         return Decision("first_n_chars", first_n(text_of(original), length), f"context overflow, step {step}")
 
     def is_large(message: Message) -> bool:
-        return choices.is_result(message) and tokenizer(content_of(message)) > _LARGE_TOKENS
+        return choices.is_result(message) and weight_of(message, tokenizer) > _LARGE_TOKENS
 
     yield remove(_OLDEST, 1)
     yield lambda message, original, _: cut(original, _OLDER_LENGTH, 2) if age(message) >= _OLDER else None

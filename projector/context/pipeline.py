@@ -18,6 +18,7 @@ import msgspec
 from projector.context.budget import Budget, Summary, apply_summaries, old_part, summarize
 from projector.context.chain import ChainSession, Failure, run_chain
 from projector.context.delta import fingerprint_of
+from projector.context.expansion import Hint, Refusal, hint
 from projector.context.expiration import STRATEGIES, Applied, protected, state_of
 from projector.context.prefix import NO_ROOM, NOTHING_TO_SUM_UP, Prefix, counted, session_behind
 from projector.context.provenance import mark, names_of, standing
@@ -126,6 +127,13 @@ class View:
     failures: tuple[Failure, ...] = ()
     protected: frozenset[str] = frozenset()
     lifecycle: Lifecycle | None = None
+
+    def hint(self, message_id: str) -> Hint | Refusal:
+        """What a shortened message holds, without showing it: its short form and how many items it has; or why not."""
+        applied = self.applied or Applied(self.messages, {}, self.source.turn)
+        found = hint(self.source.path, msgspec.structs.replace(applied, messages=self.messages), message_id)
+        is_gone = found == Refusal("not compacted") and all(message.id != message_id for message in self.messages)
+        return Refusal("left out") if is_gone else found
 
     @cached_property
     def view_id(self) -> str:
