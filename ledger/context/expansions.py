@@ -18,7 +18,7 @@ from projector.context.provenance import mark, standing
 from projector.context.ranges import check_range
 from projector.events import ContextExpanded
 from projector.formats.registry import NAMED, WRITERS
-from stream.checks import check_kind, check_list, check_text, shown
+from stream.checks import check_choice, check_kind, check_list, check_text
 from stream.limits import check_position
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ async def expand(
 def _check(context: object, request: Request | str, item_range: object, reason: str, format_name: str | None) -> Request:
     check_kind("context", context, Context, "a Context")
     check_text("reason", reason)
-    if format_name is not None and format_name not in WRITERS:
-        raise ValueError(f"{shown(format_name)} is no format that is written: use one of {', '.join(WRITERS)}")
+    if format_name is not None:
+        check_choice("format", format_name, tuple(WRITERS))
     if not isinstance(request, Request):
         check_text("request", request)
         request = Request(message_id=request)

@@ -26,9 +26,11 @@ from projector.context.report import Change, compare
 from projector.context.result_stages import Expiration
 from projector.context.retention import prune, show_additions
 from projector.context.stage import Shaped
+from projector.context.summary_records import SUMMARY, Asking, compaction_of, is_summary, why_of
 from projector.context.tokens import Tokenizer, estimate, tokens_of
 from projector.context.tool_groups import ids_of, pair
 from projector.context.windows import check_limit
+from projector.context.witness import Witness, tell_additions
 from projector.events import ContextCompacted, ContextExpanded
 from projector.message import Message
 
@@ -47,8 +49,6 @@ _VIEW_ID: Final = 16
 TIME_LIMIT_S: Final = 30.0
 Role = Literal["user", "assistant"]
 CHAIN: Final = "chain"
-SUMMARY: Final = "summary"
-"""The strategy of a summary of many messages; those of single ones are the expiration's."""
 
 
 @dataclass(frozen=True)
@@ -159,12 +159,14 @@ async def make_view(source: Source, pipeline: Pipeline) -> View:
     The same path, policies, turn and recorded choices give the same view, byte for byte. Raises `ValueError` for a
     retention policy that does not fit its message, and for settings that make no policy.
     """
+    given = source
     choices, redacted = standing(source.choices, source.path)
     source = replace(source, choices=choices, redacted=redacted)
     making = _Making(source, pipeline)
     if pipeline.retention:
         pruned = prune(making.view, source.sending | source.display.keys())
-        making.take("retention", Shaped(pruned), "its retention is over")
+        by = tell_additions(making.view, pruned)
+        making.take("retention", Shaped(pruned, by=by), "its retention is over")
     if source.display:
         making.display()
     expiration = pipeline.guarded_expiration()
@@ -177,7 +179,7 @@ async def make_view(source: Source, pipeline: Pipeline) -> View:
     if pipeline.chain:
         await making.run_chain()
     making.pair()
-    return making.finish()
+    return making.finish(given)
 
 
 class _Making:
@@ -208,7 +210,7 @@ class _Making:
             async with asyncio.timeout(self._pipeline.time_limit):
                 shaped = _checked(await stage.shape(tuple(self.view), self._source))
         except Exception as error:  # noqa: BLE001 - a stage that fails changes nothing
-            self._failures.append(Failure(stage.name, _why(error, self._pipeline.time_limit)))
+            self._failures.append(Failure(stage.name, why_of(error, self._pipeline.time_limit)))
         else:
             self.take(stage.name, shaped, f"by {stage.name}")
 
@@ -223,7 +225,7 @@ class _Making:
         """The view after a stage, and what it changed."""
         after = shaped.messages
         if after is not self.view and (len(after) != len(self.view) or any(map(is_not, after, self.view))):
-            self._changes += compare(stage, self.view, after, why, shaped.reasons, self._pipeline.tokenizer)
+            self._changes += compare(stage, self.view, after, why, shaped.reasons, self._pipeline.tokenizer, shaped.by)
             self.view = after
         self._records += mark((one for one in shaped.records if not self._is_known(one)), self._source.path)
         self._applied = shaped.applied or self._applied
@@ -265,7 +267,7 @@ class _Making:
         if not old or (used is not None and set(used.covers).issuperset(ids_of(old))):
             self._failures += [Failure(SUMMARY, NOTHING_TO_SUM_UP)] if head else []
             return None
-        asking = _Asking(summaries.summarizer, self._pipeline.time_limit)
+        asking = Asking(summaries.summarizer, self._pipeline.time_limit)
         made = await summarize(
             before,
             asking,
@@ -289,10 +291,12 @@ class _Making:
             is_too_long = bool(rest) or counted(head) > self._pipeline.session.max_ctx
             self._failures += [Failure(CHAIN, NO_ROOM)] if is_too_long else []
             return
-        chained = await run_chain(rest, self._pipeline.chain, session or self._pipeline.session)
+        witness = Witness(self._pipeline.chain)
+        chained = await run_chain(rest, witness.chain, session or self._pipeline.session)
         self._failures += chained.failures
         why = f"outside the window of {self._pipeline.session.max_ctx} messages, or left out by the history chain"
-        self._put(CHAIN, Shaped([*head, *chained.messages] if head else chained.messages), why)
+        after = [*head, *chained.messages] if head else chained.messages
+        self._put(CHAIN, Shaped(after, by=witness.tell(rest)), why)
 
     def pair(self) -> None:
         """A call and its results stand together."""
@@ -308,10 +312,10 @@ class _Making:
             for one in self._source.choices
         )
 
-    def finish(self) -> View:
+    def finish(self, given: Source) -> View:
         return View(
             tuple(self.view),
-            self._source,
+            given,
             tuple(self._changes),
             tuple(self._records),
             self._pipeline.tokenizer,
@@ -336,25 +340,6 @@ class _Making:
         return msgspec.structs.replace(applied, states=states | applied.states)
 
 
-class _Asking:
-    """A summarizer with a time limit, and why nothing came of it."""
-
-    def __init__(self, summarizer: Callable[[Sequence[Message]], Awaitable[str]], time_limit: float) -> None:
-        self._summarizer = summarizer
-        self._time_limit = time_limit
-        self.why: str | None = None
-
-    async def __call__(self, messages: Sequence[Message]) -> str:
-        try:
-            async with asyncio.timeout(self._time_limit):
-                text = await self._summarizer(messages)
-        except Exception as error:
-            self.why = _why(error, self._time_limit)
-            raise
-        self.why = "what it gave is no text, is empty, or is no shorter than what it would stand for"
-        return text
-
-
 def _checked(shaped: object) -> Shaped:
     """What a stage gave, or `TypeError` for what is no view."""
     if not isinstance(shaped, Shaped) or not all(isinstance(message, Message) for message in shaped.messages):
@@ -364,22 +349,3 @@ def _checked(shaped: object) -> Shaped:
     if len(set(ids_of(shaped.messages))) != len(shaped.messages):
         raise TypeError("a message comes twice")
     return shaped
-
-
-def _why(error: Exception, time_limit: float) -> str:
-    """In words that quote no content."""
-    if isinstance(error, TimeoutError):
-        return f"it did not come back within {time_limit:g} s"
-    return f"it raised {type(error).__name__}"
-
-
-def is_summary(choice: Choice) -> bool:
-    """Whether it is the summary of many messages."""
-    return isinstance(choice, ContextCompacted) and choice.strategy == SUMMARY
-
-
-def compaction_of(choice: Choice) -> Summary:
-    """A summary as it was recorded."""
-    assert isinstance(choice, ContextCompacted)
-    covers, role = tuple(choice.covers), choice.role or "assistant"
-    return Summary(covers, choice.summary, role, choice.tokens_before, choice.tokens_after)

@@ -17,6 +17,7 @@ from projector.context.stage import Shaped
 from projector.context.summaries import SummaryMaker, plan
 from projector.context.tokens import Tokenizer, content_of, estimate
 from projector.context.tool_groups import answers
+from projector.context.witness import tell_results
 from projector.events import ContextExpanded
 from projector.json_text import InvalidJson, decode
 
@@ -72,6 +73,7 @@ class Expiration:
             applied,
             choices,
             self.lifecycle,
+            tell_results(applied.states, tools_of(messages), choices.policies) if applied.states else {},
         )
 
     def choices(self, messages: Sequence[Message], source: Source) -> Choices:
@@ -126,7 +128,8 @@ class Relevance:
         view, records = await drop_irrelevant(
             open_to_it, query, choices, source.turn, threshold=self.threshold, scorer=self.scorer, tokenizer=self.tokenizer
         )
-        return Shaped(_together(messages, open_to_it, view), _told(records), tuple(records))
+        by = tell_results([record.covers[0] for record in records], tools_of(messages), {}, self.name)
+        return Shaped(_together(messages, open_to_it, view), _told(records), tuple(records), by=by)
 
 
 @dataclass(frozen=True)
@@ -160,7 +163,8 @@ class NearDuplicates:
         )
         # Thousands of results take a second to compare: in a thread, so that the loop goes on and the time limit holds.
         view, records = await anyio.to_thread.run_sync(compare, abandon_on_cancel=True)
-        return Shaped(_together(messages, open_to_it, view), _told(records), tuple(records))
+        by = tell_results([record.covers[0] for record in records], tools_of(messages), {}, self.name)
+        return Shaped(_together(messages, open_to_it, view), _told(records), tuple(records), by=by)
 
 
 def summarizer_of(

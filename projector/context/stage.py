@@ -44,7 +44,7 @@ class Shaped:
     """What a stage made of a view: why single messages changed, and what must be remembered of it.
 
     `applied` and `choices` are what expansions and overflow recovery are worked out from, `lifecycle` is who hears of an
-    expansion; the expiration gives them.
+    expansion; the expiration gives them. `by` names the plugin, or tool and policy, that changed single messages.
     """
 
     messages: Sequence[Message]
@@ -53,6 +53,7 @@ class Shaped:
     applied: Applied | None = None
     choices: Choices | None = None
     lifecycle: Lifecycle | None = None
+    by: Mapping[str, str] = field(default_factory=dict)
 
 
 class Stage(Protocol):
