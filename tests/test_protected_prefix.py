@@ -177,7 +177,7 @@ async def test_an_overflow_leaves_the_prefix_alone_and_says_that_it_does_not_fit
 
 async def test_where_expiration_is_off_all_is_shown_whatever_else_says_otherwise(ledger: Ledger) -> None:
     async def sum_up(instructions: str, text: str) -> str:
-        return f"{len(instructions) + len(text)}"
+        return f"in short: {len(instructions) + len(text)}"
 
     await take_turn(ledger, 0, calls=True)
     gone, summed = ExpirationPolicy(0, "remove"), ExpirationPolicy(0, "compact", "ai_summary")
