@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from projector.context.stage import Source
 
 pytestmark = pytest.mark.anyio
-LONG = "it goes on and on " * 30
+LONG = "it goes on and on " * 80
 WINDOW = Bundled(DEFAULT, keep_window)
 
 

@@ -102,7 +102,8 @@ async def test_what_was_recorded_of_a_text_ends_with_its_redaction(way: str, tmp
         await tell(ledger)
         context = await ledger.context("c", pipeline=WAYS[way], turn=5)
         if way == "overflow":
-            await ledger.recover_overflow(context, 200)
+            recovery = await ledger.recover_overflow(context, 200)
+            assert all(record.made_of for record in recovery.records)
         assert await ledger.tables.choices("c") or way == "cut"
         assert SECRET in shown(await ledger.context("c", pipeline=WAYS[way], turn=5))
         await hide(ledger, "u", "v", "t")
