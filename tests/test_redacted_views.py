@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from ledger import open_ledger
+from ledger.transfer.archive import write_lines
 from projector import Block
 from projector.context.budget import Budget
 from projector.context.delta import Full, ProviderCapabilities
@@ -205,6 +206,29 @@ async def test_a_provider_that_holds_the_old_text_gets_a_new_session(ledger: Led
     send = (await ledger.context("c", capabilities=keeps)).send
     assert isinstance(send, Full)
     assert send.reason == "prefix_changed"
+
+
+async def test_after_a_compaction_nothing_keeps_the_text_and_an_export_never_holds_it(tmp_path: Path) -> None:
+    path = str(tmp_path / "c.db")
+    async with open_ledger(path) as ledger:
+        await tell(ledger)
+        for way in ("summary of a result", "summary of an old part"):
+            context = await ledger.context("c", pipeline=WAYS[way], turn=5)
+            await ledger.expand(context, "t", reason=SECRET)
+        await hide(ledger, "u", "v", "t")
+        lines = [line async for line in write_lines(ledger.engine, "c")]
+        assert len([line for line in lines if line.startswith('{"choice"')]) == len(await ledger.tables.choices("c")) > 2
+        assert SECRET not in "".join(lines)
+        await ledger.compact("c", dry_run=True)
+        assert SECRET in str(await ledger.tables.choices("c"))
+        await ledger.compact("c")
+        before = await ledger.tables.choices("c")
+        assert SECRET not in str(before)
+        await ledger.compact("c")
+        assert await ledger.tables.choices("c") == before
+        assert [finding async for finding in ledger.reconcile("c")] == []
+    async with open_ledger(path) as ledger:
+        assert SECRET not in shown(await ledger.context("c", pipeline=WAYS["summary of a result"], turn=5))
 
 
 def recorded(strategy: str, text: str, **more: Any) -> ContextCompacted:

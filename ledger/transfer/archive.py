@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ledger.errors import UnknownConversation
+from ledger.tables.choices import without_redacted
 from ledger.tables.media import get_media
 from ledger.transcript import read_tree
 from projector import events as ev
@@ -88,7 +89,7 @@ async def write_lines(ledger: Engine, conversation: str, losses: list[Loss] | No
             if message.unknown and losses is not None:
                 losses.append(Loss("fields that this version does not know", message.id))
             yield f'{{"message":{encode(replace(message, seq=0, unknown=())).decode()}}}'
-    for _, choice in await tables.choices(conversation):
+    for _, choice in await tables.look(lambda sql: without_redacted(sql, conversation)):
         yield f'{{"choice":{dump(choice.TYPE)},"body":{encode(choice).decode()}}}'
     if leaf is not None:
         yield dump({"leaf": leaf})

@@ -74,6 +74,27 @@ def standing(choices: Sequence[Choice], path: Sequence[Message]) -> Standing:
     return Standing(tuple(counting), frozenset(redacted))
 
 
+def without_redacted(choices: Sequence[C], messages: Sequence[Message]) -> list[C]:
+    """The choices, without the texts of those that were made of what was redacted since.
+
+    What is left of them says that it was so, and of which messages.
+    """
+    digests = _Digests(messages)
+    return [_emptied(one) if _is_voided(one, digests) else one for one in choices]
+
+
+def _is_voided(choice: Choice, digests: _Digests) -> bool:
+    if not isinstance(choice, ContextCompacted | ContextExpanded) or choice.made_of is None:
+        return False
+    return any(digests.changed(names_of(choice), choice.made_of).values())
+
+
+def _emptied(choice: C) -> C:
+    if isinstance(choice, ContextCompacted):
+        return replace(choice, summary="", reason=None)
+    return replace(choice, reason=None) if isinstance(choice, ContextExpanded) else choice
+
+
 class _Digests:
     """Of what the messages of a path say, each worked out once."""
 
