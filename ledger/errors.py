@@ -147,6 +147,27 @@ class HoldLost(LedgerError):
         self.conversation, self.through = conversation, through
 
 
+class NothingFits(LedgerError):
+    """Of a conversation with messages nothing would be sent: the newest of them, with its results, is too large.
+
+    `needed` and `allowed` are in `unit`, messages or tokens; `by` names what allows no more.
+    """
+
+    def __init__(self, needed: int, allowed: int, *, unit: str = "messages", by: str = "the window") -> None:
+        newest = "the newest message, with all results of its tool calls,"
+        if not allowed:
+            told = f"{by} leaves nothing of a history whose newest part is {needed:,} {unit}: mend it, or take it out"
+        elif unit == "tokens":
+            told = f"{newest} takes {needed:,} tokens, and {by} allows {allowed:,}: raise the token_budget of the model"
+        else:
+            told = (
+                f"{newest} is {needed:,} messages, and {by} allows {allowed:,}: raise --max-ctx, the max_context of the model, "
+                "or the ceiling (`tailfold history maxctx`)"
+            )
+        super().__init__(f"nothing is left to send: {told}")
+        self.needed, self.allowed, self.unit, self.by = needed, allowed, unit, by
+
+
 class NoSend(LedgerError):
     """Something was to be acknowledged that nobody has begun to send."""
 

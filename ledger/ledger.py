@@ -225,9 +225,9 @@ class Ledger:
 
         `turn` is how many prompts went out before; the steps of the runs on the path, if it is not given. Of a provider
         that keeps the session (`capabilities`) only what it lacks is sent, as far as that is certain; `mode` overrides
-        that. `display` are blocks that stand for a message that is being sent right now, by its id. Times in ms. New
-        summaries are recorded before this returns. Raises `UnknownRun` for a run that is not open, `ValueError` for a turn,
-        time, mode or display that is none and for a retention policy that does not fit, `UnknownConversation` after an erase.
+        that. `display` are blocks that stand for a message that is being sent right now, by its id. `now` (else it
+        is read) and times in ms. What it decides is recorded before this returns. Raises `UnknownRun`, `UnknownConversation`
+        after an erase, `NothingFits` where no message would be left, `ValueError` for what is no turn, time, mode or display.
         """
         return await make_context(
             self.engine, conversation, provider=provider, pipeline=pipeline, turn=turn, run=run, selections=selections,

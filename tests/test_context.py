@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from projector.context.delta import Delta, Full, ProviderCapabilities
 from projector.context.pipeline import Pipeline, Summaries
 from projector.context.plugins import DEFAULT, Bundled, keep_window
 from projector.json_text import encode
+from stream.clock import now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -193,6 +195,28 @@ async def test_a_provider_that_keeps_the_session_gets_what_it_lacks(ledger: Ledg
     await ledger.received(second, [])
     proven = await ledger.context("c", provider="p", capabilities=STATEFUL)
     assert texts(proven.messages) == ["two"]
+
+
+async def test_a_session_ends_by_the_time_of_this_machine_where_no_other_is_given(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def why(**options: Any) -> str | None:
+        send = (await ledger.context("c", provider="p", capabilities=STATEFUL, **options)).send
+        return send.reason if isinstance(send, Full) else None
+
+    async def send(expires_at: int) -> None:
+        context = await ledger.context("c", provider="p", capabilities=STATEFUL)
+        await ledger.begin_send(context, expires_at=expires_at)
+        await ledger.acknowledge(context)
+
+    await talk(ledger, "one")
+    await send(1)  # in 1970
+    assert [await why(), await why(mode="delta"), await why(now=0)] == ["expired", "expired", None]
+    ends = now_ms() + 3_600_000
+    await send(ends)
+    assert await why() is None
+    monkeypatch.setattr(time, "time_ns", lambda: ends * 1_000_000)
+    assert await why() == "expired"
 
 
 async def test_what_nobody_began_to_send_can_not_be_acknowledged(ledger: Ledger) -> None:

@@ -62,8 +62,9 @@ def shell(tmp_path: Path) -> History:
 
 
 def test_a_chain_is_built_moved_and_taken_apart(shell: History) -> None:
-    (shell.folder / "plugin_history_mine.py").write_text("raise SystemExit('never imported by a command')")
+    (shell.folder / "plugin_history_mine.py").write_text(GOOD)
     shell.run("history", "chain-add", "plugin_history_mine")
+    (shell.folder / "plugin_history_mine.py").write_text("raise SystemExit('only what is added or moved is loaded')")
     assert shell.read("history", "chain-add", BUDGET)["chain"] == [DEFAULT, "plugin_history_mine", BUDGET]
     assert shell.run("history", "chain-move", BUDGET, "1").endswith(f": {DEFAULT} → {BUDGET} → plugin_history_mine\n")
     said = [["history", "chain-remove", "plugin_history_mine"], ["history", "maxctx", "30"], ["limits", "max-users", "3"]]
@@ -105,6 +106,38 @@ def test_what_can_not_be_done_is_refused_in_one_line(shell: History) -> None:
         assert told.startswith("tailfold: ")
         assert why in told
     assert shell.config.read_bytes() == before
+
+
+BROKEN: Final = {
+    "def process(h, s, m) return h": "SyntaxError",
+    "import no_such_module_at_all": "No module named 'no_such_module_at_all'",
+    "raise SystemExit(0)": "SystemExit",
+    "def process(h, s, m): return h": "has no NAME",
+    "NAME = 'x'": "has no function process",
+    GOOD + "on_model_switch = 1": "on_model_switch is no function",
+}
+
+
+def test_a_plugin_that_can_not_be_loaded_is_neither_added_nor_moved(shell: History) -> None:
+    file = shell.folder / "plugin_history_mine.py"
+    for code, why in BROKEN.items():
+        file.write_text(code)
+        told = shell.refuse("history", "chain-add", "plugin_history_mine")
+        assert why in told
+        assert str(file) in told
+    assert not shell.config.exists()
+    file.write_text("print('hello')\n" + GOOD)
+    shell.run("history", "chain-add", BUDGET)
+    done = subprocess.run(
+        shell.command("history", "chain-add", "plugin_history_mine", "--json"), capture_output=True, check=True
+    )
+    assert json.loads(done.stdout)["chain"] == [DEFAULT, BUDGET, "plugin_history_mine"]
+    assert done.stderr == b""
+    file.write_text("1 // 0")
+    assert "ZeroDivisionError" in shell.refuse("history", "chain-move", "plugin_history_mine", "1")
+    shell.run("history", "chain-move", BUDGET, "2")  # the others can be
+    shell.run("history", "chain-remove", "plugin_history_mine")
+    assert shell.chain() == [DEFAULT, BUDGET]
 
 
 def test_looking_makes_no_file(shell: History) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +13,7 @@ from msgspec.structs import replace
 
 from ledger.admin.options import AsJson  # noqa: TC001 - typer reads the annotations when the program runs
 from ledger.admin.output import make_table, print_json, print_line, print_view
-from ledger.history.discovery import discover
+from ledger.history.discovery import discover, load_plugin
 from ledger.history.settings import (
     CONFIG_FILE,
     HistorySettings,
@@ -26,7 +28,7 @@ from projector.context.plugins import DEFAULT
 from projector.context.windows import check_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ledger.history.discovery import Found
 
@@ -66,9 +68,10 @@ def list_plugins(config: Config = _CONFIG, plugins: Plugins = None, *, as_json: 
 
 @history_app.command("chain-add")
 def chain_add(name: Name, config: Config = _CONFIG, plugins: Plugins = None, *, as_json: AsJson = False) -> None:
-    """Put a plugin at the end of the chain."""
+    """Put a plugin at the end of the chain; one that can't be loaded is refused."""
     check_name(name)
     available = _discover(config, plugins)
+    _check_loads(name, available)
     _change(config, plugins, lambda before: add_plugin(before, name, available), _told_chain, as_json=as_json)
 
 
@@ -87,7 +90,8 @@ def chain_move(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Put a plugin of the chain at another place, behind the default."""
+    """Put a plugin of the chain at another place, behind the default; one that can't be loaded is refused."""
+    _check_loads(name, _discover(config, plugins))
     _change(config, plugins, lambda before: move_plugin(before, name, position), _told_chain, as_json=as_json)
 
 
@@ -152,6 +156,13 @@ def _change(
 
 def _discover(config: Path, plugins: Path | None) -> dict[str, Found]:
     return discover(config.absolute().parent if plugins is None else plugins)
+
+
+def _check_loads(name: str, available: Mapping[str, Found]) -> None:
+    """Raises `BadPlugin` for one that can't be loaded, before anything waits; who changes the chain tells of unknown ones."""
+    if name in available:
+        with redirect_stdout(StringIO()):  # what a plugin prints is no answer of a command
+            load_plugin(name, available)
 
 
 def _told_chain(changed: HistorySettings) -> str:

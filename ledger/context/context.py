@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from ledger.checks import check_blocks, check_selections
 from ledger.context.provider_sessions import session_of
 from ledger.context.source import read_source, remember
+from ledger.errors import NothingFits
 from ledger.runs.run import Run
 from projector.context import delta, overflow
 from projector.context.budget import Used
@@ -19,7 +20,10 @@ from projector.context.delta import Delta, Full, ProviderCapabilities, plan
 from projector.context.expiration import Choices
 from projector.context.pipeline import Pipeline, make_view
 from projector.context.tokens import tokens_of
+from projector.context.tool_groups import ids_of
+from projector.events import ContextCompacted, ContextExpanded
 from stream.checks import check_kind, check_mapping, check_name, check_text, refusal, shown
+from stream.clock import now_ms
 from stream.limits import MAX_RUN_ID_BYTES, check_id, check_position
 
 if TYPE_CHECKING:
@@ -30,7 +34,9 @@ if TYPE_CHECKING:
     from projector.context.delta import ProviderSession
     from projector.context.overflow import Recovery
     from projector.context.pipeline import View
+    from projector.context.stage import Source
     from projector.context.tokens import Tokenizer
+    from projector.events import Choice
 
 
 @dataclass(frozen=True, repr=False)  # what was said belongs into no log
@@ -97,11 +103,8 @@ async def make_context(
         check_kind("used", used, Used, "Used")
     variants = _check_display(display)
     found, life = await read_source(engine, conversation, run, selections, turn)
-    source = replace(found, used=used, display=variants)
-    view = await make_view(source, pipeline)
-    if view.records:
-        records = view.records
-        await remember(engine, conversation, life, lambda known: [one for one in records if one not in known])
+    view = await _make_view(engine, conversation, life, replace(found, used=used, display=variants), pipeline)
+    source = view.source
     session = session_of(source.choices, provider)
     send = plan(
         view.messages,
@@ -109,7 +112,7 @@ async def make_context(
         capabilities,
         system_prompt=system_prompt,
         working_directory=working_directory,
-        now=now,
+        now=now_ms() if now is None else now,
         mode=mode,
     )
     weight = tokens_of(send.messages, pipeline.tokenizer)
@@ -127,6 +130,45 @@ def _check_display(display: object) -> dict[str, tuple[Block, ...]]:
     for name, blocks in given.items():
         check_blocks(f"display[{shown(name)}]", blocks)
     return {name: tuple(blocks) for name, blocks in given.items()}
+
+
+async def _make_view(engine: Engine, conversation: str, life: int, source: Source, pipeline: Pipeline) -> View:
+    """The view, once all that it decided is recorded.
+
+    Where another one, of this process or not, has recorded something of this path meanwhile, the view is made again with
+    that: who comes second uses the summary of who came first, so that both are the same.
+    """
+    while True:
+        view = await make_view(source, pipeline)
+        need = view.need
+        if need is not None:  # an empty prompt is never sent
+            raise NothingFits(need.needed, need.allowed, unit=need.unit, by=need.plugin)
+        if not view.records:
+            return view
+        known = await _record(engine, conversation, life, source, view)
+        if known is None:
+            return view
+        source = replace(source, choices=known)
+
+
+async def _record(engine: Engine, conversation: str, life: int, source: Source, view: View) -> tuple[Choice, ...] | None:
+    """Records what a view decided; or nothing where others have recorded something of its path: returns all there is then."""
+    path, before = frozenset(ids_of(source.path)), len(source.choices)
+    newer: list[tuple[Choice, ...]] = []
+
+    def choose(known: Sequence[Choice]) -> Sequence[Choice]:
+        newer[:] = [tuple(known)] if any(_is_about(one, path) for one in known[before:]) else []  # they are only ever added
+        return () if newer else view.records
+
+    await remember(engine, conversation, life, choose)
+    return newer[0] if newer else None
+
+
+def _is_about(choice: Choice, path: frozenset[str]) -> bool:
+    """Whether a choice may change the view of a path."""
+    if isinstance(choice, ContextCompacted):
+        return path.issuperset(choice.covers)
+    return isinstance(choice, ContextExpanded) and choice.message_id in path
 
 
 def check_run(what: str, run: object) -> None:
@@ -153,5 +195,17 @@ async def recover_overflow(engine: Engine, context: Context, limit_tokens: int, 
         protected=view.protected,
     )
     if recovery.records:
-        await remember(engine, context.conversation, context.life, lambda _: recovery.records)
+        before = set(map(_key_of, view.source.choices))
+
+        def choose(known: Sequence[Choice]) -> Sequence[Choice]:
+            new = set(map(_key_of, known)) - before  # two may do it at once
+            return [one for one in recovery.records if _key_of(one) not in new]
+
+        await remember(engine, context.conversation, context.life, choose)
     return recovery
+
+
+def _key_of(choice: Choice) -> object:
+    if not isinstance(choice, ContextCompacted):
+        return None
+    return choice.turn, tuple(choice.covers), choice.strategy, choice.summary

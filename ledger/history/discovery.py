@@ -93,7 +93,8 @@ def load_plugin(name: str, found: Mapping[str, Found]) -> Plugin:
     try:
         module = _run_file(name, plugin.file) if plugin.file is not None else plugin.entry and plugin.entry.load()
     except (Exception, SystemExit) as error:
-        raise BadPlugin(f"{name} ({plugin.place}) can't be loaded: {type(error).__name__}: {error}") from error
+        why = f"{type(error).__name__}: {error}"
+        raise BadPlugin(f"{name} ({plugin.place}) can't be loaded: {why}; mend it, or leave it out of the chain") from error
     strategy, process = getattr(module, "NAME", None), getattr(module, "process", None)
     on_model_switch = getattr(module, "on_model_switch", None)
     if not isinstance(strategy, str) or not strategy:

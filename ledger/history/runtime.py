@@ -7,8 +7,10 @@ the ledger each time.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+import structlog
 from msgspec.structs import replace
 
 from ledger.history.discovery import discover, load_chain
@@ -18,6 +20,7 @@ from projector.context.model_registry import UnknownModel
 from projector.context.plugins import TIME_LIMIT_S
 from projector.context.runtime_commands import BadCommand, SetMaxContext, SetMaxUsers, SetModel, parse_command
 from projector.context.settings_file import SettingsError
+from projector.context.switches import Switched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,11 +35,14 @@ if TYPE_CHECKING:
     from projector.context.runtime_commands import Command
     from projector.message import Message
 
+_LOG: Final = structlog.get_logger("tailfold.history")
+
 
 class HistoryRuntime:
     """A chain with its settings, as it was when it was opened, and as runtime commands have changed it since.
 
-    A session's state holds `model`, and `max_ctx` where a plugin set another window; both survive being saved.
+    A session's state holds `model`, `max_ctx` where a plugin set another window when the model was switched, and
+    `switched`, what plugins made of the history then. They survive being saved, and hold until the next switch.
     """
 
     def __init__(
@@ -92,8 +98,11 @@ class HistoryRuntime:
         known = model if isinstance(model, str) and model in self.models else self.default_model
         limit = self.configuration.agent_max_ctx
         made = open_session(known, self.models, agent_max_ctx=limit, id=session.id, last_active=session.last_active)
+        if known != model:
+            return made
         own = session.state.get("max_ctx")
-        return made if own is None or known != model else replace(made, max_ctx=min(own, limit))
+        window = min(own, limit) if type(own) is int and own >= 1 else made.max_ctx
+        return replace(made, max_ctx=window, switched=_read_switched(session))
 
     async def show(self, session: UserSession, path: Sequence[Message]) -> Chained:
         """What a session is shown of a paired path: before each prompt and after each reply."""
@@ -129,7 +138,10 @@ class HistoryRuntime:
         limits: dict[str, Any] = {"agent_max_ctx": self.configuration.agent_max_ctx, "time_limit": self.time_limit}
         done = await switch_model(path, self.chain, self.chain_session(session), self.models, name, **limits)
         session.state["model"] = name
-        session.state.pop("max_ctx", None)
+        for choice in ("max_ctx", "switched"):
+            session.state.pop(choice, None)
+        if done.session.switched is not None:
+            session.state["switched"] = msgspec.to_builtins(done.session.switched)
         if done.session.max_ctx != open_session(name, self.models, agent_max_ctx=limits["agent_max_ctx"]).max_ctx:
             session.state["max_ctx"] = done.session.max_ctx
         return f"the model is {name}: {done.removed} removed, {done.kept} kept"
@@ -143,3 +155,13 @@ class HistoryRuntime:
         done = await self.show(session, path)
         how = ", until the program ends" if is_temporary else ""
         return f"at most {n} messages are shown{how}: {done.removed} removed, {done.kept} kept"
+
+
+def _read_switched(session: UserSession) -> Switched | None:
+    """What a session's state says that plugins made of its history; None where it says nothing that can be read."""
+    said = session.state.get("switched")
+    try:
+        return None if said is None else msgspec.convert(said, Switched)
+    except msgspec.ValidationError as error:
+        _LOG.warning("history.switch_not_read", session_id=session.id, why=str(error))
+        return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -123,7 +124,8 @@ def move_plugin(configuration: HistorySettings, name: str, position: int) -> His
 def check_name(name: str) -> str:
     """Returns the name of a plugin, or raises `ValueError` for one that could lead out of the folder."""
     if not name.isidentifier():
-        raise ValueError(f"{name[:60]!r} is no name of a plugin: use the name of its file, without folder and .py")
+        how = "use the name of its file, without folder and .py, of letters, digits and _ alone"
+        raise ValueError(f"{name[:60]!r} is no name of a plugin: {how}")
     return name
 
 
@@ -140,7 +142,7 @@ def _parse(values: dict[str, Any], file: str) -> HistorySettings:
     chain = settings.get("chain", [DEFAULT])
     if not isinstance(chain, list) or not all(isinstance(name, str) for name in chain):
         raise SettingsError(file, "a list of plugin names was expected", key=f"{_PREFIX}chain")
-    twice = sorted({name for name in chain if chain.count(name) > 1})
+    twice = sorted(name for name, times in Counter(chain).items() if times > 1)
     if twice:
         raise SettingsError(file, f"{', '.join(twice)} is given twice", key=f"{_PREFIX}chain")
     for name in chain:

@@ -94,7 +94,8 @@ def plan(
     if reason is not None or session is None or session.sent_through is None:
         return Full(view, reason)
     behind = ids_of(view).index(session.sent_through) + 1
-    return Delta(tuple(message for message in view[behind:] if message.id not in session.held))
+    held = frozenset(session.held)
+    return Delta(tuple(message for message in view[behind:] if message.id not in held))
 
 
 def begin_send(

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from projector.context.expiration import Choices
     from projector.context.lifecycle import Lifecycle
-    from projector.context.plugins import Plugin
+    from projector.context.plugins import Need, Plugin
     from projector.context.stage import Source, Stage
     from projector.events import Choice
 
@@ -55,8 +55,9 @@ CHAIN: Final = "chain"
 class Summaries:
     """When and how an old part is summarised: beyond `budget`, all but the `keep` newest groups and pinned messages.
 
-    Two views that want the same at once ask once with a summarizer of `stages.summarizer_of`, else each for itself. Raises
-    `ValueError` for a `keep` that is no whole number from 0, and for an unknown role.
+    Two views that want the same at once ask once with a summarizer of `summarizer_of`, else each for itself; a ledger
+    records one of the two, and both show it. Raises `ValueError` for a `keep` that is no whole number from 0, and for an
+    unknown role.
     """
 
     budget: Budget
@@ -114,7 +115,8 @@ class View:
 
     `applied` and `choices` are the expiration's, for expansions and overflow recovery. `failures` are the optional stages,
     plugins and summaries that were passed over, and why; `protected` are the messages that had to stay as they are.
-    `lifecycle` hears of an expansion from this view.
+    `lifecycle` hears of an expansion from this view. `need` says what it would
+    have taken, where the chain left nothing.
     """
 
     messages: tuple[Message, ...]
@@ -125,6 +127,7 @@ class View:
     applied: Applied | None = None
     choices: Choices | None = None
     failures: tuple[Failure, ...] = ()
+    need: Need | None = None
     protected: frozenset[str] = frozenset()
     lifecycle: Lifecycle | None = None
 
@@ -193,6 +196,7 @@ class _Making:
         self._choices: Choices | None = None
         self._lifecycle: Lifecycle | None = None
         self._failures: list[Failure] = []
+        self._need: Need | None = None
         self._prefix = Prefix()
         if pipeline.keeps_prefix:
             paired = pair(source.path)
@@ -292,8 +296,10 @@ class _Making:
             self._failures += [Failure(CHAIN, NO_ROOM)] if is_too_long else []
             return
         witness = Witness(self._pipeline.chain)
-        chained = await run_chain(rest, witness.chain, session or self._pipeline.session)
+        origin = Prefix(head).without(self._source.path)
+        chained = await run_chain(rest, witness.chain, session or self._pipeline.session, origin=origin)
         self._failures += chained.failures
+        self._need = None if head else chained.need  # a prefix that is protected is always left
         why = f"outside the window of {self._pipeline.session.max_ctx} messages, or left out by the history chain"
         after = [*head, *chained.messages] if head else chained.messages
         self._put(CHAIN, Shaped(after, by=witness.tell(rest)), why)
@@ -304,13 +310,11 @@ class _Making:
 
     def _is_known(self, record: Choice) -> bool:
         """Whether the same was recorded in an earlier turn, which holds."""
-        if not isinstance(record, ContextCompacted):
-            return False
-        return any(
-            isinstance(one, ContextCompacted)
-            and (one.covers, one.summary, one.strategy) == (record.covers, record.summary, record.strategy)
-            for one in self._source.choices
-        )
+        return isinstance(record, ContextCompacted) and _key_of(record) in self._known
+
+    @cached_property
+    def _known(self) -> set[tuple[tuple[str, ...], str, str]]:
+        return {_key_of(choice) for choice in self._source.choices if isinstance(choice, ContextCompacted)}
 
     def finish(self, given: Source) -> View:
         return View(
@@ -322,6 +326,7 @@ class _Making:
             self._with_later_stages(),
             self._choices,
             tuple(self._failures),
+            self._need,
             self._prefix.ids,
             self._lifecycle,
         )
@@ -349,3 +354,7 @@ def _checked(shaped: object) -> Shaped:
     if len(set(ids_of(shaped.messages))) != len(shaped.messages):
         raise TypeError("a message comes twice")
     return shaped
+
+
+def _key_of(record: ContextCompacted) -> tuple[tuple[str, ...], str, str]:
+    return tuple(record.covers), record.summary, record.strategy

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Item = dict[str, str]
 ADDED: Final = "added:"
 """How the ids of messages begin that a plugin added without an id of its own."""
+MOST_ADDED: Final = 100_000
+"""How many items more than it was given a plugin may return; a window holds far fewer."""
 _ROLES: Final = ("user", "assistant")
 
 
@@ -45,14 +47,18 @@ def unfold_items(
 
     What it added, or gave another content, becomes a plain-text message. One without an id, or with an id of a message
     it was given or of the `reserved` ones, gets an id that depends on the plugin and on what is said alone, so that it
-    is the same in each turn. Raises `BadItems` for what is no list, for an item that is none, and for one that comes twice.
+    is the same in each turn. Raises `BadItems` for what is no list, for far more items than there were, for an item that
+    is none, and for one that comes twice.
     """
     if not isinstance(returned, list):
         raise BadItems(f"it returned {type(returned).__name__}, not a list")
+    if len(returned) > len(history) + MOST_ADDED:
+        raise BadItems(f"it returned {len(returned):,} items, and was given {len(history):,}")
     groups = {messages[0].id: messages for messages in group(history)}
     known = {item["id"]: item for item in (fold_items(history) if items is None else items)}
     results = {message.id for message in history} - groups.keys()
     taken: set[str] = set()
+    same_words: dict[tuple[str, str], _Words] = {}
     made: list[Message] = []
     near = history[0] if history else None
     for place, item in enumerate(returned):
@@ -62,8 +68,13 @@ def unfold_items(
             messages = same
         else:
             message_id = checked.get("id", "")
-            is_own = same is None and message_id not in results and message_id not in reserved
-            messages = [_added(checked, plugin, near, is_own=is_own, taken=taken)]
+            is_own = bool(message_id) and same is None and message_id not in results and message_id not in reserved
+            if not is_own:
+                said = checked["role"], checked["content"]
+                if said not in same_words:
+                    same_words[said] = _Words(plugin, *said)
+                message_id = same_words[said].name(taken, groups)
+            messages = [_added(message_id, checked, near)]
         if messages[0].id in taken:
             raise BadItems(f"item {place} of what it returned has the id of one before it")
         taken.update(message.id for message in messages)
@@ -100,15 +111,23 @@ def _told(messages: Sequence[Message]) -> list[str]:
     return [first.text, *calls, *results]
 
 
-def _added(item: Item, plugin: str, near: Message | None, *, is_own: bool, taken: set[str]) -> Message:
-    message_id = item.get("id", "") if is_own else ""
-    if not message_id:
-        said = dump([plugin, item["role"], item["content"]])
-        message_id = same = f"{ADDED}{hashlib.sha256(said.encode()).hexdigest()[:16]}"
-        again = 1
-        while message_id in taken:  # the same words twice
-            again += 1
-            message_id = f"{same}:{again}"
-    said_block = Block("text", text=item["content"], sealed=True)
+class _Words:
+    """The ids of what a plugin says in the same words, once or many times."""
+
+    def __init__(self, plugin: str, role: str, content: str) -> None:
+        digest = hashlib.sha256(dump([plugin, role, content]).encode()).hexdigest()
+        self._first, self._times = f"{ADDED}{digest[:16]}", 0
+
+    def name(self, taken: Collection[str], given: Collection[str]) -> str:
+        """The next id that is free; it goes on where it stopped, or many equal items would cost their square."""
+        while True:
+            self._times += 1
+            made = self._first if self._times == 1 else f"{self._first}:{self._times}"
+            if made not in taken and made not in given:
+                return made
+
+
+def _added(message_id: str, item: Item, near: Message | None) -> Message:
+    said = Block("text", text=item["content"], sealed=True)
     parent_id, run_id, created_at, seq = (None, "", 0, 0) if near is None else (near.id, near.run_id, near.created_at, near.seq)
-    return Message(message_id, parent_id, run_id, item["role"], "complete", (said_block,), created_at, seq)
+    return Message(message_id, parent_id, run_id, item["role"], "complete", (said,), created_at, seq)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import inspect
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 from projector.context.tokens import tokens_of
 from projector.context.tool_groups import group
@@ -25,6 +25,7 @@ DEFAULT: Final = "plugin_history_default"
 TOKEN_BUDGET: Final = 6000
 """Tokens that `plugin_history_token_budget` leaves where the model's entry names no number."""
 TIME_LIMIT_S: Final = 2.0
+Returned = TypeVar("Returned")
 
 
 class PluginFailed(Exception):
@@ -56,10 +57,10 @@ class UserPlugin:
         self.process, self.on_model_switch = process, on_model_switch
         self._left: list[tuple[threading.Thread, float]] = []  # calls that nobody waits for any more, and since when
 
-    async def call(self, function: Callable[..., object], *arguments: object, time_limit: float = TIME_LIMIT_S) -> object:
+    async def call(self, function: Callable[[], Returned], *, time_limit: float = TIME_LIMIT_S) -> Returned:
         """What `function` returns, from a thread of its own, so that it never holds up the event loop.
 
-        Raises `PluginFailed` for whatever it raises, for an async function, and when `time_limit` seconds are over.
+        Raises `PluginFailed` for whatever it raises, and when `time_limit` seconds are over.
         A thread that hangs can't be ended: it is left behind with copies of everything, and does not keep the process
         alive. While it is there the plugin is not called again, so that such threads do not pile up. Code that never
         lets go of the interpreter's lock (a runaway regular expression) holds up everything; no limit helps there.
@@ -69,9 +70,9 @@ class UserPlugin:
         if any(started - since >= time_limit for _, since in self._left):
             raise PluginFailed("an earlier call of it has not come back yet")
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[object] = loop.create_future()
+        done: asyncio.Future[Returned] = loop.create_future()
         thread = threading.Thread(
-            target=contextvars.copy_context().run, args=(_work, loop, done, function, arguments), name=self.name, daemon=True
+            target=contextvars.copy_context().run, args=(_work, loop, done, function), name=self.name, daemon=True
         )
         thread.start()
         try:
@@ -83,36 +84,45 @@ class UserPlugin:
         except asyncio.CancelledError:
             self._left.append((thread, started))
             raise
-        if inspect.iscoroutine(returned):
-            returned.close()
-            raise PluginFailed("it is an async function: a plain one was expected")
         return returned
 
 
 Plugin = Bundled | UserPlugin
 
 
-def _work(
-    loop: asyncio.AbstractEventLoop, done: asyncio.Future[object], function: Callable[..., object], arguments: tuple[Any, ...]
-) -> None:
+def _work(loop: asyncio.AbstractEventLoop, done: asyncio.Future[Returned], function: Callable[[], Returned]) -> None:
     """Runs in the plugin's thread; never raises, whatever the plugin does."""
-    outcome: object
-    failed: PluginFailed | None = None
     try:
-        outcome = function(*arguments)
+        tell = partial(done.set_result, function())
+    except PluginFailed as error:
+        tell = partial(done.set_exception, error)
     except BaseException as error:  # noqa: BLE001 - even `sys.exit()` of a plugin must not end the chain
-        outcome, failed = None, PluginFailed(f"it raised {type(error).__name__}")
+        tell = partial(done.set_exception, PluginFailed(f"it raised {type(error).__name__}"))
 
-    def tell() -> None:
-        if done.done():  # nobody waits any more
-            return
-        if failed is None:
-            done.set_result(outcome)
-        else:
-            done.set_exception(failed)
+    def tell_if_asked() -> None:
+        if not done.done():  # else nobody waits any more
+            tell()
 
     with suppress(RuntimeError):  # the loop is closed
-        loop.call_soon_threadsafe(tell)
+        loop.call_soon_threadsafe(tell_if_asked)
+
+
+class Need(NamedTuple):
+    """What the newest group of a history takes, and what a plugin that left nothing of it allows."""
+
+    plugin: str
+    needed: int
+    allowed: int
+    unit: Literal["messages", "tokens"] = "messages"
+
+
+def need_of(plugin: Plugin, newest: Sequence[Message], max_ctx: int, model: ModelConfig) -> Need:
+    """Why a plugin left nothing: `allowed` is 0 where no limit of its own says it."""
+    if isinstance(plugin, Bundled) and plugin.shape is keep_window:
+        return Need(plugin.name, len(newest), max_ctx)
+    if isinstance(plugin, Bundled) and plugin.shape is keep_token_budget:
+        return Need(plugin.name, tokens_of(newest), _budget(model), "tokens")
+    return Need(plugin.name, len(newest), 0)
 
 
 def keep_window(history: Sequence[Message], max_ctx: int, model: ModelConfig) -> list[Message]:
@@ -124,7 +134,7 @@ def keep_window(history: Sequence[Message], max_ctx: int, model: ModelConfig) ->
 def keep_token_budget(history: Sequence[Message], max_ctx: int, model: ModelConfig) -> list[Message]:
     """The newest groups that fit the model's `token_budget`; a tool group weighs what its calls and results weigh."""
     del max_ctx
-    left = TOKEN_BUDGET if model.token_budget is None else model.token_budget
+    left = _budget(model)
     kept: list[list[Message]] = []
     for messages in reversed(group(history)):
         left -= tokens_of(messages)
@@ -145,6 +155,10 @@ def keep_role_pairs(history: Sequence[Message], max_ctx: int, model: ModelConfig
         elif kept or role == "user":
             kept.append(messages)
     return [message for messages in kept for message in messages]
+
+
+def _budget(model: ModelConfig) -> int:
+    return TOKEN_BUDGET if model.token_budget is None else model.token_budget
 
 
 BUNDLED: Final[Mapping[str, Bundled]] = {

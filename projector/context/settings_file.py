@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from typing import Any
 
 from projector.context.windows import check_limit
@@ -28,8 +29,8 @@ def read_object(text: str, file: str) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
+            counts = Counter(name for name, _ in pairs)
+            twice = next(name for name, times in counts.items() if times > 1)
             raise SettingsError(file, "this key is given twice: keep one of them", key=twice)
         return found
 

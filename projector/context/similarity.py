@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 THRESHOLD: Final = 0.9
 """From this similarity on two results are near-duplicates."""
+_TINY: Final = 1e-9  # what a product of floating point may be off by
 _WORDS: Final = re.compile(r"\w+")
 Outcome = tuple[list["Message"], list["ContextCompacted"]]
 
@@ -132,7 +133,11 @@ def words_of(text: str) -> frozenset[str]:
 
 
 class _Candidates:
-    """Which newer texts can be so similar at all: those that share one of the rarest words of both (prefix filter)."""
+    """Which newer texts can be so similar at all: those that share one of the rarest words of both (prefix filter).
+
+    Where a word stands among the words of a text, the rarest first, says how many more two texts can share: whole groups
+    of texts that have a common word far behind are passed over, or texts of one form would cost their square.
+    """
 
     def __init__(self, results: Sequence[tuple[str, str]], threshold: float) -> None:
         self._results = results
@@ -140,29 +145,39 @@ class _Candidates:
         self._sets = [words_of(text) for _, text in results]
         rarity = Counter(word for words in self._sets for word in words)
         self._prefixes = [_prefix(words, rarity, threshold) for words in self._sets]
-        self._known: defaultdict[str, list[int]] = defaultdict(list)
+        self._known: defaultdict[str, defaultdict[tuple[int, int], list[int]]] = defaultdict(lambda: defaultdict(list))
 
     def add(self, place: int) -> None:
-        for word in self._prefixes[place]:
-            self._known[word].append(place)
+        size = len(self._sets[place])
+        for behind, word in enumerate(self._prefixes[place], 1):
+            self._known[word][size, size - behind].append(place)
 
     def match(self, place: int) -> str | None:
         """The first of those that were added that is similar enough."""
         own = self._sets[place]
-        found = {at for word in self._prefixes[place] for at in self._known[word]}
-        for at in sorted(found, reverse=True):
-            other = self._sets[at]
-            smaller, larger = sorted((len(own), len(other)))
-            if smaller and smaller / larger >= self._threshold:  # a set of another size can't be similar enough
-                shared = len(own & other)  # divided, for a product with the threshold would not be exact
-                if shared / (len(own) + len(other) - shared) >= self._threshold:
-                    return self._results[at][0]
+        for at in sorted(self._similar(place), reverse=True):
+            shared = len(own & self._sets[at])
+            if shared / (len(own) + len(self._sets[at]) - shared) >= self._threshold:
+                return self._results[at][0]
         return None
+
+    def _similar(self, place: int) -> set[int]:
+        found: set[int] = set()
+        size = len(self._sets[place])
+        for behind, word in enumerate(self._prefixes[place], 1):
+            for (other, left), places in self._known.get(word, {}).items():
+                # At best the smaller one lies within the larger one, from the word on where they begin to be the same.
+                shared = min(size - behind, left) + 1
+                if min(size, other) >= self._threshold * max(size, other) - _TINY and (
+                    shared >= self._threshold * (size + other - shared) - _TINY
+                ):
+                    found.update(places)
+        return found
 
 
 def _prefix(words: Iterable[str], rarity: Mapping[str, int], threshold: float) -> list[str]:
     ordered = sorted(words, key=lambda word: (rarity[word], word))
-    return ordered[: max(0, len(ordered) - math.ceil(threshold * len(ordered) - 1e-9) + 1)]
+    return ordered[: max(0, len(ordered) - math.ceil(threshold * len(ordered) - _TINY) + 1)]
 
 
 def _alike(older: str, newer: str) -> float:

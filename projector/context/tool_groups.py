@@ -68,7 +68,7 @@ def pair(messages: Sequence[Message]) -> list[Message]:
 
 def _is_paired(messages: Sequence[Message]) -> bool:
     """Whether every call is answered right behind it, once, and nothing else is an answer: the usual case, and cheap."""
-    waiting: list[str] = []
+    waiting: set[str] = set()  # a message may make thousands of calls
     for message in messages:
         role = message.role
         if role == "tool":
@@ -80,8 +80,8 @@ def _is_paired(messages: Sequence[Message]) -> bool:
             return False
         elif role == "assistant":
             for block in message.blocks:
-                if block.kind == "tool_call" and block.tool_call_id is not None and block.tool_call_id not in waiting:
-                    waiting.append(block.tool_call_id)
+                if block.kind == "tool_call" and block.tool_call_id is not None:
+                    waiting.add(block.tool_call_id)
     return not waiting
 
 
