@@ -138,12 +138,12 @@ def names_of(choice: Choice) -> list[str]:
 
 
 def _shows_nothing_else(choice: ContextCompacted | ContextExpanded, digests: _Digests) -> bool:
-    """Whether a record without a digest shows nothing that its message does not say now."""
-    if isinstance(choice, ContextExpanded):
+    """Whether a record without a digest shows nothing that its message does not say now, or nothing on this path at all."""
+    if isinstance(choice, ContextExpanded) or not all(name in digests.messages for name in choice.covers):
         return True
     if choice.strategy in _SAYS_NOTHING:
         return _SAYS_NOTHING[choice.strategy].match(choice.summary) is not None
     if choice.strategy != "first_n_chars" or len(choice.covers) != 1:
         return False
-    cut, message = _CUT.search(choice.summary), digests.messages.get(choice.covers[0])
-    return message is None or (cut is not None and text_of(message).startswith(choice.summary[: cut.start()]))
+    cut, text = _CUT.search(choice.summary), text_of(digests.messages[choice.covers[0]])
+    return cut is not None and text.startswith(choice.summary[: cut.start()])
