@@ -270,6 +270,7 @@ def test_records_of_a_path_count_on_it_and_on_others_are_left_to_them() -> None:
     marked = mark(records, path)
     assert standing(marked, path).choices == marked
     assert standing(marked, path[2:]).choices == marked
+    assert standing(records[:1], path[1:]).choices == tuple(records[:1])  # without a digest it says nothing here, either
     other = [replace(path[0], blocks=(Block("text", text="z", sealed=True),)), *path[1:]]
     assert standing(marked, other) == (marked[1:], frozenset("a"))
 
