@@ -89,6 +89,18 @@ async def test_an_index_of_something_else_names_what_could_be_asked_for(ledger: 
         await ledger.expand(context, step(1), format="smoke")
 
 
+async def test_without_a_format_an_index_is_of_the_view_and_a_wrong_one_names_what_could_be_asked_for(ledger: Ledger) -> None:
+    await ask_twice(ledger)
+    context = await ledger.context("c", pipeline=CUT, turn=5)
+    for index in (0, 50):
+        refused = await ledger.expand(context, step(index))
+        assert isinstance(refused, Refusal)
+        assert "by messageId: t0, t1" in refused.reason
+    found = await ledger.expand(context, step(4))
+    assert isinstance(found, ContextExpanded)
+    assert found.message_id == context.messages[4].id == "t1"
+
+
 async def test_a_part_of_an_item_with_several_results_can_not_be_meant(ledger: Ledger) -> None:
     await ask_twice(ledger)
     context = await ledger.context("c", pipeline=CUT, turn=5)

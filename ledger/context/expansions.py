@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from projector.context.pipeline import View
     from projector.context.stage import Source
 
-_TOLD: Final = 20
+_MOST_TOLD: Final = 20
 
 
 async def expand(
@@ -50,7 +50,9 @@ async def expand(
     found = [_expand_one(context.view, source, name, request) for name in names]
     expanded = mark([one for one in found if isinstance(one, ContextExpanded)], source.path)
     if not expanded:
-        return found[0]
+        refused = found[0]
+        is_by_place = request.message_id is None and isinstance(refused, Refusal)
+        return replace(refused, details=_told(context.view)) if is_by_place else refused
     await remember(engine, context.conversation, context.life, lambda _: expanded)
     if context.view.lifecycle is not None:
         for one in expanded:
@@ -80,9 +82,8 @@ def _find(view: View, request: Request, format_name: str | None) -> Sequence[str
     """The messages that a request means in this view. An index is of what was written of it, in its format."""
     if request.message_id is not None or format_name is None:
         found = find_message(request, view.messages, view_id=view.view_id, current_view_id=view.view_id)
-        return found if isinstance(found, Refusal) else [found]
-    names = [] if view.applied is None else [one.id for one in view.messages if one.id in view.applied.states]
-    told = f"Shortened now, by messageId: {', '.join(names[:_TOLD]) or 'none'}."
+        return replace(found, details=_told(view)) if isinstance(found, Refusal) else [found]
+    names, told = _shortened(view), _told(view)
 
     def write(messages: Sequence[Message]) -> Sequence[Any]:
         payload = WRITERS[format_name](messages).payload
@@ -102,6 +103,15 @@ def _find(view: View, request: Request, format_name: str | None) -> Sequence[str
             "bad range", f"Several results stand at that index, so say which by messageId: {', '.join(standing_there)}."
         )
     return standing_there
+
+
+def _shortened(view: View) -> list[str]:
+    return [] if view.applied is None else [one.id for one in view.messages if one.id in view.applied.states]
+
+
+def _told(view: View) -> str:
+    """What could be asked for, for a model that named something else by its place."""
+    return f"Shortened now, by messageId: {', '.join(_shortened(view)[:_MOST_TOLD]) or 'none'}."
 
 
 def _expand_one(view: View, source: Source, message_id: str, request: Request) -> ContextExpanded | Refusal:
