@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from ledger.amendments import add_media, annotate, describe, record, redact, select
 from ledger.checks import check_ids
-from ledger.context.context import Context, expand, make_context, recover_overflow
+from ledger.context.context import Context, make_context, recover_overflow
+from ledger.context.expansions import expand
 from ledger.context.sends import arrive, begin_send
 from ledger.engine import Engine
 from ledger.exports import export
@@ -183,15 +184,15 @@ class Ledger:
         return await get_media(self.tables, media_id)
 
     async def transcript(
-        self, conversation: str, *, branch: Literal["active", "all"] = "active",
+        self, conversation: str, *, branch: Literal["active", "all"] | Mapping[str, str] = "active",
         selections: Mapping[str, str] | None = None, before: str | None = None, limit: int | None = None,
     ) -> list[Message]:  # fmt: skip
         """The committed messages of the active path in order; with `limit` the last ones, with `before` those ahead of it.
 
-        `selections` are other turns at forks, `{parent: child}` with '' for the root; one that names nothing is passed
-        over. `branch="all"` gives every message in the order of the log, also what is left of failed runs. Where events
-        are gone that the ledger has not taken in, it gives what there is (`reconcile` tells). Raises `UnknownMessage`
-        for a `before` that the conversation does not have.
+        `selections`, or a `branch` that is one, are other turns at forks, `{parent: child}` with '' for the root; one that
+        names nothing is passed over. `branch="all"` gives every message in the order of the log, also what is left of
+        failed runs. Where events are gone that the ledger has not taken in, it gives what there is (`reconcile` tells).
+        Raises `UnknownMessage` for a `before` that the conversation does not have, `ValueError` for a branch that is none.
         """
         return await read_transcript(
             self.engine, conversation, branch=branch, selections=selections, before=before, limit=limit
@@ -218,36 +219,35 @@ class Ledger:
         run: Run | str | None = None, selections: Mapping[str, str] | None = None,
         capabilities: ProviderCapabilities = _STATELESS, system_prompt: str = "", working_directory: str | None = None,
         mode: Literal["full", "delta"] | None = None, now: int | None = None, used: Used | None = None,
+        display: Mapping[str, Sequence[Block]] | None = None,
     ) -> Context:  # fmt: skip
         """What to send of the active path, or with `run` of the path of an open run with all that it has said so far.
 
         `turn` is how many prompts went out before; the steps of the runs on the path, if it is not given. Of a provider
         that keeps the session (`capabilities`) only what it lacks is sent, as far as that is certain; `mode` overrides
-        that. `now` (else it is read) and times of sessions in ms. What it decides is recorded before this returns. Raises
-        `UnknownRun` for a run that is not open, `NothingFits` where no message would be left, `UnknownConversation` where
-        it was erased meanwhile, and `ValueError` for a turn, time, mode or retention policy that is none.
+        that. `display` are blocks that stand for a message that is being sent right now, by its id. `now` (else it
+        is read) and times in ms. What it decides is recorded before this returns. Raises `UnknownRun`, `UnknownConversation`
+        after an erase, `NothingFits` where no message would be left, `ValueError` for what is no turn, time, mode or display.
         """
         return await make_context(
-            self.engine, conversation, provider=provider, pipeline=pipeline, turn=turn, run=run,
-            selections={} if selections is None else selections, capabilities=capabilities, system_prompt=system_prompt,
-            working_directory=working_directory, mode=mode, now=now, used=used,
+            self.engine, conversation, provider=provider, pipeline=pipeline, turn=turn, run=run, selections=selections,
+            capabilities=capabilities, system_prompt=system_prompt, working_directory=working_directory, mode=mode, now=now,
+            used=used, display=display,
         )  # fmt: skip
 
     async def expand(
-        self, context: Context, request: Request | str, *, item_range: tuple[int, int] | None = None, reason: str = ""
-    ) -> ContextExpanded | Refusal:
-        """Shows a shortened or left out message in full again, from the next context on, or says why not.
+        self, context: Context, request: Request | str, *, format: str | None = None,  # noqa: A002
+        item_range: tuple[int, int] | None = None, reason: str = "",
+    ) -> ContextExpanded | Refusal:  # fmt: skip
+        """Shows a shortened or left out message in full again, from the next context on, or says why not (`notice`).
 
-        `request` is a message id, or what `read_request` found in a model's answer to this very context: an index in it
-        is of this view. `notice` tells the model what came of it. Nothing is recorded for a refusal.
+        `request` is an id, or what `read_request` found: an index counts what was written in `format`, without it
+        `View.messages`. Where several results stand, all are shown. Raises `ValueError` for a range or format that is none.
         """
-        return await expand(self.engine, context, request, item_range=item_range, reason=reason)
+        return await expand(self.engine, context, request, item_range=item_range, reason=reason, format=format)
 
     async def recover_overflow(self, context: Context, limit_tokens: int, *, tokenizer: Tokenizer = estimate) -> Recovery:
-        """Shortens a context that a provider refused as too long, step by step until it fits, and records that.
-
-        `messages` of the answer are to be sent instead; later contexts stay as short. All of it can be expanded.
-        """
+        """Shortens a context that was refused as too long until it fits: `messages` are sent instead, later ones stay so."""
         return await recover_overflow(self.engine, context, limit_tokens, tokenizer=tokenizer)
 
     async def begin_send(

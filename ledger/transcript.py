@@ -10,7 +10,7 @@ from ledger.tables import messages
 from ledger.tables.conversations import position
 from ledger.tables.paths import read_path
 from projector import fork_points
-from stream.checks import shown
+from projector.tree import turns_of
 from stream.limits import check_id
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ async def read_transcript(
     engine: Engine,
     conversation: str,
     *,
-    branch: Literal["active", "all"] = "active",
+    branch: Literal["active", "all"] | Mapping[str, str] = "active",
     selections: Mapping[str, str] | None = None,
     before: str | None = None,
     limit: int | None = None,
@@ -43,8 +43,8 @@ async def read_transcript(
     check_selections("selections", selections)
     if before is not None:
         check_id("before", before)
-    if branch not in ("active", "all"):
-        raise ValueError(f"{shown(branch)} is no branch: use 'active' or 'all', or name turns by selections")
+    if not isinstance(branch, str) or branch not in ("active", "all"):
+        selections = turns_of(branch) | dict(selections or {})
     await engine.read_up(conversation)
 
     async def job(sql: Sql) -> list[Message]:

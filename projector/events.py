@@ -81,7 +81,10 @@ class MediaAdded(Body, frozen=True):
 
 
 class ContextCompacted(Body, frozen=True):
-    """A summary that stands for messages in what the model sees, from `turn` on; it changes nothing else."""
+    """A summary that stands for messages in what the model sees, from `turn` on; it changes nothing else.
+
+    `made_of` is a digest of what they said: once they say something else, it stands for nothing.
+    """
 
     TYPE: ClassVar = "context.compacted"
     turn: int
@@ -92,6 +95,7 @@ class ContextCompacted(Body, frozen=True):
     tokens_after: int
     reason: str | None = None
     role: Literal["user", "assistant"] | None = None
+    made_of: str | None = None
 
 
 class ContextExpanded(Body, frozen=True):
@@ -105,6 +109,7 @@ class ContextExpanded(Body, frozen=True):
     tokens_before: int = 0
     tokens_after: int = 0
     reason: str | None = None
+    made_of: str | None = None
 
 
 class ProviderSessionChanged(Body, frozen=True):

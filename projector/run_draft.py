@@ -296,12 +296,12 @@ def put(run: RunDraft, draft: MessageDraft) -> RunDraft:
 
 
 def _reset(run: RunDraft, since: int) -> RunDraft:
+    """Without the blocks since then, and the messages that ended since; one that began and is open goes on under its id."""
     kept = {}
     for message_id, draft in run.live.items():
-        if draft.seq < since:
-            live = {number: block for number, block in draft.live.items() if block.seq < since}
-            late = [number for number, (seq, _) in draft.sealed.items() if seq > since]
-            kept[message_id] = replace(draft, live=live, sealed=draft.sealed.without(late))
+        live = {number: block for number, block in draft.live.items() if block.seq < since}
+        late = [number for number, (seq, _) in draft.sealed.items() if seq > since]
+        kept[message_id] = replace(draft, live=live, sealed=draft.sealed.without(late))
     gone = [message_id for message_id, draft in run.done.items() if draft.seq > since]
     return replace(run, live=kept, done=run.done.without(gone))
 

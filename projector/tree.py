@@ -6,10 +6,13 @@ without looking at all of them; this is what it is tested against, and what stan
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from stream.checks import shown
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
 ROOT: Final = ""  # the virtual root, as selections name it
 
@@ -57,6 +60,24 @@ def resolve(nodes: Sequence[Node], selections: Mapping[str, str] | None = None) 
         if lost is not None and lost not in known:
             path += _walk(families, lost, selections or {})
     return path
+
+
+def follow(nodes: Sequence[Node], branch: object) -> list[str]:
+    """The ids that a branch shows: `active`, `all`, or the path with `{parent: child}` for other turns at forks.
+
+    Raises `ValueError` for anything else.
+    """
+    if branch == "all":
+        return [node.id for node in nodes]
+    return resolve(nodes, {} if branch == "active" else turns_of(branch))
+
+
+def turns_of(branch: object) -> dict[str, str]:
+    """The turns that a branch names, `{parent: child}`. Raises `ValueError` for what is no branch."""
+    turns = dict(branch) if isinstance(branch, Mapping) else None
+    if turns is None or not all(isinstance(parent, str) and isinstance(child, str) for parent, child in turns.items()):
+        raise ValueError(f"{shown(branch)} is no branch: use 'active' or 'all', or name turns as {{parent id: child id}}")
+    return turns
 
 
 def select(nodes: Iterable[Node], message_id: str, seq: int) -> list[Node]:

@@ -232,7 +232,9 @@ async def test_the_lifecycle_is_told_once_and_a_prefix_can_be_protected(ledger: 
     pipeline = expiring(REMOVE, policies=policies, lifecycle=Lifecycle(told.append), rules=ExpirationRules(protect_prefix=True))
     for _ in range(2):
         context = await ledger.context("c", pipeline=pipeline, turn=9)
-    assert [(event.type, event.message_id) for event in told] == [("message-expired", result)]
+    ended = [(event.type, event.message_id) for event in told if event.type != "message-added"]
+    assert ended == [("message-expired", result)]
+    assert len(told) == 1 + len(await ledger.transcript("c"))
     assert next(message for message in context.messages if message.id == early).text == LONG
     open_prefix = replace(pipeline, expiration=expiring(REMOVE, policies=policies).expiration)
     changed = await ledger.context("c", pipeline=open_prefix, turn=9)

@@ -21,8 +21,9 @@ from projector.context.model_registry import read_models
 from projector.context.pipeline import Pipeline, Summaries
 from projector.context.plugins import DEFAULT, Bundled, keep_window
 from projector.context.policies import PolicyRegistry, read_registry
+from projector.context.report import sum_up
 from projector.context.result_stages import Expiration
-from projector.context.tokens import content_of, estimate
+from projector.context.tokens import weight_of
 from projector.context.windows import MOST, check_limit
 from projector.formats import WRITERS
 
@@ -127,6 +128,7 @@ def _record(made: Context, reason: str | None) -> dict[str, Any]:
         "reason": reason,
         "messages": [present(message) for message in made.messages],
         "changes": [msgspec.to_builtins(change) for change in made.view.changes],
+        "stages": [msgspec.to_builtins(one) for one in sum_up(made.view.changes)],
         "failures": [msgspec.to_builtins(failure) for failure in made.view.failures],
     }
 
@@ -137,9 +139,7 @@ def _print(made: Context, reason: str | None, *, is_explained: bool) -> None:
         f"{made.conversation}: {len(made.messages):,} of {len(view.source.path):,} messages, "
         f"about {made.tokens:,} of {view.tokens_of_path:,} tokens, after {view.source.turn:,} prompts"
     )
-    rows = [
-        (number, message.role, estimate(content_of(message)), _line(message)) for number, message in enumerate(made.messages)
-    ]
+    rows = [(number, message.role, weight_of(message), _line(message)) for number, message in enumerate(made.messages)]
     print_view(make_table(title, ("#", "role", "tokens", "text"), rows))
     if reason is not None:
         print_line(f"it is too long: {reason}")
@@ -148,11 +148,14 @@ def _print(made: Context, reason: str | None, *, is_explained: bool) -> None:
     if is_explained:
         changes = [
             (change.stage, change.message_id if change.block is None else f"{change.message_id} [{change.block}]",
-             change.what.replace("_", " "), change.saved, change.why)
+             change.what.replace("_", " "), change.saved, change.by, change.why)
             for change in view.changes
         ]  # fmt: skip
         if changes:
-            print_view(make_table("What differs from the path", ("stage", "message", "what", "saved", "why"), changes))
+            print_view(make_table("What differs from the path", ("stage", "message", "what", "saved", "by", "why"), changes))
+            kinds = ("left_out", "shortened", "changed", "added", "moved", "saved")
+            sums = [(one.stage, *(getattr(one, kind) for kind in kinds)) for one in sum_up(view.changes)]
+            print_view(make_table("By stage", ("stage", *(kind.replace("_", " ") for kind in kinds)), sums))
         else:
             print_line("it is the path as it is")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from ledger.checks import check_selections
+from ledger.checks import check_blocks, check_selections
 from ledger.context.provider_sessions import session_of
 from ledger.context.source import read_source, remember
 from ledger.errors import NothingFits
@@ -17,14 +17,12 @@ from ledger.runs.run import Run
 from projector.context import delta, overflow
 from projector.context.budget import Used
 from projector.context.delta import Delta, Full, ProviderCapabilities, plan
-from projector.context.expansion import Refusal, Request, find_message
-from projector.context.expansion import expand as expand_message
-from projector.context.expiration import Applied, Choices
+from projector.context.expiration import Choices
 from projector.context.pipeline import Pipeline, make_view
 from projector.context.tokens import tokens_of
 from projector.context.tool_groups import ids_of
 from projector.events import ContextCompacted, ContextExpanded
-from stream.checks import check_kind, check_list, check_name, check_text, refusal
+from stream.checks import check_kind, check_mapping, check_name, check_text, refusal, shown
 from stream.clock import now_ms
 from stream.limits import MAX_RUN_ID_BYTES, check_id, check_position
 
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ledger.engine import Engine
-    from projector import Message
+    from projector import Block, Message
     from projector.context.delta import ProviderSession
     from projector.context.overflow import Recovery
     from projector.context.pipeline import View
@@ -79,13 +77,14 @@ async def make_context(
     pipeline: Pipeline,
     turn: int | None,
     run: Run | str | None,
-    selections: Mapping[str, str],
+    selections: Mapping[str, str] | None,
     capabilities: ProviderCapabilities,
     system_prompt: str,
     working_directory: str | None,
     mode: Literal["full", "delta"] | None,
     now: int | None,
     used: Used | None,
+    display: Mapping[str, Sequence[Block]] | None,
 ) -> Context:
     """See `Ledger.context`."""
     if mode not in (None, "full", "delta"):  # said before anything is recorded
@@ -95,14 +94,16 @@ async def make_context(
     check_kind("pipeline", pipeline, Pipeline, "a Pipeline")
     check_run("run", run)
     check_selections("selections", selections)
+    selections = selections or {}
     check_kind("capabilities", capabilities, ProviderCapabilities, "ProviderCapabilities")
     check_text("system_prompt", system_prompt)
     if working_directory is not None:
         check_text("working_directory", working_directory)
     if used is not None:
         check_kind("used", used, Used, "Used")
+    variants = _check_display(display)
     found, life = await read_source(engine, conversation, run, selections, turn)
-    view = await _make_view(engine, conversation, life, replace(found, used=used), pipeline)
+    view = await _make_view(engine, conversation, life, replace(found, used=used, display=variants), pipeline)
     source = view.source
     session = session_of(source.choices, provider)
     send = plan(
@@ -119,6 +120,16 @@ async def make_context(
     run_id = run.run_id if isinstance(run, Run) else run
     about = ids, run_id, selections, system_prompt, working_directory, life
     return Context(conversation, provider, send, weight, view, session, *about)
+
+
+def _check_display(display: object) -> dict[str, tuple[Block, ...]]:
+    """Blocks by message id, such as `enrich` gives for what is sent right now. Raises `ValueError`."""
+    if display is None:
+        return {}
+    given = check_mapping("display", display, "message ids and Blocks")
+    for name, blocks in given.items():
+        check_blocks(f"display[{shown(name)}]", blocks)
+    return {name: tuple(blocks) for name, blocks in given.items()}
 
 
 async def _make_view(engine: Engine, conversation: str, life: int, source: Source, pipeline: Pipeline) -> View:
@@ -166,43 +177,6 @@ def check_run(what: str, run: object) -> None:
         check_id(what, run, max_bytes=MAX_RUN_ID_BYTES)
 
 
-def _check_range(item_range: object) -> None:
-    ends = check_list("item_range", item_range, "two numbers")
-    if len(ends) != 2:
-        raise ValueError(f"item_range must be a list of two numbers, not of {len(ends)}")
-    for end in ends:
-        check_position("an end of item_range", end)
-
-
-async def expand(
-    engine: Engine, context: Context, request: Request | str, *, item_range: tuple[int, int] | None, reason: str
-) -> ContextExpanded | Refusal:
-    """See `Ledger.expand`."""
-    check_kind("context", context, Context, "a Context")
-    check_text("reason", reason)
-    if item_range is not None:
-        _check_range(item_range)
-    if not isinstance(request, Request):
-        check_text("request", request)
-    if isinstance(request, str):
-        request = Request(message_id=request, item_range=item_range, reason=reason)
-    view = context.view
-    found = find_message(request, context.view.messages, view_id=view.view_id, current_view_id=view.view_id)
-    if isinstance(found, Refusal):
-        return found
-    source, _ = await read_source(engine, context.conversation, context.run_id, context.selections, view.source.turn)
-    newer = view.choices.record(source.choices) if view.choices is not None else None
-    applied = view.applied or Applied(view.messages, {}, view.source.turn)
-    if newer is not None and newer.is_whole(found, view.source.turn):
-        return Refusal("already expanded")
-    expanded = expand_message(view.source.path, applied, found, item_range=request.item_range, reason=request.reason)
-    if isinstance(expanded, ContextExpanded):
-        await remember(engine, context.conversation, context.life, lambda _: [expanded])
-    elif expanded.label == "not compacted" and all(message.id != found for message in view.messages):
-        return Refusal("left out")
-    return expanded
-
-
 async def recover_overflow(engine: Engine, context: Context, limit_tokens: int, *, tokenizer: Tokenizer) -> Recovery:
     """See `Ledger.recover_overflow`."""
     check_kind("context", context, Context, "a Context")
@@ -212,7 +186,13 @@ async def recover_overflow(engine: Engine, context: Context, limit_tokens: int, 
     view = context.view
     choices = view.choices or Choices(turn_added=view.source.turns)
     recovery = overflow.recover(
-        view.source.path, view.messages, view.source.turn, choices, limit_tokens=limit_tokens, tokenizer=tokenizer
+        view.source.path,
+        view.messages,
+        view.source.turn,
+        choices,
+        limit_tokens=limit_tokens,
+        tokenizer=tokenizer,
+        protected=view.protected,
     )
     if recovery.records:
         before = set(map(_key_of, view.source.choices))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from contextlib import suppress
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ledger.errors import UnknownConversation, UnknownRun
@@ -68,7 +68,16 @@ async def read_source(
     before = dict(zip(own, accumulate((len(prompts.get(name, ())) for name in own), initial=0), strict=False))
     turns = {message.id: before[message.run_id] + bisect_left(prompts.get(message.run_id, ()), message.seq) for message in path}
     total = sum(len(prompts.get(name, ())) for name in own)
-    return Found(Source(tuple(path), total if turn is None else turn, turns, tuple(choices)), bounds.origin)
+    sending = _sending(said, () if run is None else drafts[run])
+    source = Source(tuple(path), total if turn is None else turn, turns, tuple(choices), sending=sending)
+    return Found(source, bounds.origin)
+
+
+def _sending(said: Sequence[Message], prompts: Sequence[int]) -> frozenset[str]:
+    """What of an open run no prompt has held yet: what came after the last prompt, and after the last answer."""
+    last = prompts[-1] if prompts else 0
+    new = takewhile(lambda one: one.role != "assistant" and one.seq > last, reversed(said))
+    return frozenset(message.id for message in new)
 
 
 async def remember(

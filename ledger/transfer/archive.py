@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ledger.errors import LedgerError, UnknownConversation
+from ledger.tables.choices import without_redacted
 from ledger.tables.media import get_media
 from ledger.transcript import read_tree
 from projector import events as ev
@@ -92,7 +93,7 @@ async def write_lines(ledger: Engine, conversation: str, losses: list[Loss] | No
             if message.unknown:
                 lost.append(Loss("fields that this version does not know", message.id))
             yield f'{{"message":{encode(replace(message, seq=0, unknown=())).decode()}}}'
-    for seq, choice in await tables.choices(conversation):
+    for seq, choice in await tables.look(lambda sql: without_redacted(sql, conversation)):
         if seq <= seen:
             yield f'{{"choice":{dump(choice.TYPE)},"body":{encode(choice).decode()}}}'
     _require_same(conversation, before, await tables.position(conversation))

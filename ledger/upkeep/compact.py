@@ -6,9 +6,10 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ledger.errors import UnknownConversation
+from ledger.errors import LedgerDamaged, UnknownConversation
 from ledger.kinds import is_reserved, require_conversation
 from ledger.pins import pins_of
+from ledger.tables import choices
 from ledger.tables.conversations import Position, position
 from ledger.tables.holds import held
 from ledger.upkeep import floor
@@ -38,10 +39,14 @@ async def compact(engine: Engine, conversation: str, *, replay_window: int, drop
     caught = await engine.require(conversation)
     state = caught.state
 
-    async def job(sql: Sql) -> tuple[Position, dict[str, int]]:
-        return await position(sql, conversation), await held(sql, conversation)
+    async def job(sql: Sql) -> tuple[Position, dict[str, int], bool]:
+        is_stale = False
+        with suppress(LedgerDamaged):  # a row that can't be read is told by `verify`, and stops nothing here
+            known = await choices.choices(sql, conversation)
+            is_stale = bool(known) and await choices.without_redacted(sql, conversation) != known
+        return await position(sql, conversation), await held(sql, conversation), is_stale
 
-    standing, holds = await engine.tables.look(job)
+    standing, holds, is_stale = await engine.tables.look(job)
     await require_conversation(store, conversation, standing, caught.bounds)
     pins = pins_of(
         state.last_seq,
@@ -52,6 +57,8 @@ async def compact(engine: Engine, conversation: str, *, replay_window: int, drop
     )
     known = {} if dry_run else {open_runs.name: await _base(engine, conversation, caught)}
     projectors = [open_runs, *engine.projectors]
+    if is_stale and not dry_run:  # what the log lets go of a redacted text is not to live on in what was made of it
+        await engine.tables.transact(lambda sql: choices.forget_redacted(sql, conversation))
     return await compact_stream(
         projectors, store, store.snapshots, conversation, pins=pins, known=known, bounds=caught.bounds,
         drop_unkept=drop_unkept, dry_run=dry_run, truncate=partial(floor.truncate, engine, conversation),

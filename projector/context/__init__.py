@@ -7,16 +7,17 @@ by the ledger, not here. `pipeline.make_view` puts the stages in their order.
 from projector.context.budget import Budget, Used
 from projector.context.chain import ChainSession
 from projector.context.delta import Delta, Full, ProviderCapabilities, ProviderSession
-from projector.context.expansion import TEACHING, Refusal, Request, notice, read_request
+from projector.context.expansion import TEACHING, Hint, Refusal, Request, notice, read_request
 from projector.context.lifecycle import Lifecycle, LifecycleEvent
 from projector.context.pipeline import Pipeline, Summaries, View, make_view
 from projector.context.plugins import DEFAULT, Bundled, keep_role_pairs, keep_token_budget, keep_window
 from projector.context.policies import Action, ExpirationPolicy, Override, PolicyRegistry, read_registry
+from projector.context.prompts import Prompt, PromptModel, Prompts
 from projector.context.report import Change
 from projector.context.result_stages import Expiration, NearDuplicates, Relevance, summarizer_of
 from projector.context.retention import AdditionalContent, PluginAdditions, RetentionAware, check_policy, enrich, prune
 from projector.context.stage import Shaped, Source, Stage
-from projector.context.summaries import Prompts, Summarizer, SummaryMaker
+from projector.context.summaries import Summarizer, SummaryMaker
 
 __all__ = [
     "DEFAULT",
@@ -31,6 +32,7 @@ __all__ = [
     "Expiration",
     "ExpirationPolicy",
     "Full",
+    "Hint",
     "Lifecycle",
     "LifecycleEvent",
     "NearDuplicates",
@@ -38,6 +40,8 @@ __all__ = [
     "Pipeline",
     "PluginAdditions",
     "PolicyRegistry",
+    "Prompt",
+    "PromptModel",
     "Prompts",
     "ProviderCapabilities",
     "ProviderSession",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
@@ -36,10 +37,14 @@ class Budget(msgspec.Struct, frozen=True):
                 raise ValueError(f"{name} must be a number of 0 or more, not {value}")
 
     def reason(self, used: int) -> Reason | None:
-        """Why something must be done about so many tokens, None if nothing must."""
-        if used >= self.max_tokens * self.hard_cap:
+        """Why something must be done about so many tokens, None if nothing must. 55 of 100 are at a threshold of 0.55."""
+        if self._is_at(used, self.hard_cap):
             return "hard_cap"
-        return "token_threshold" if used >= self.max_tokens * self.threshold else None
+        return "token_threshold" if self._is_at(used, self.threshold) else None
+
+    def _is_at(self, used: int, part: float) -> bool:
+        """Reckoned with the number as it is written: in floating point 0.55 of 100 is a little more than 55."""
+        return used >= self.max_tokens * Fraction(str(part))
 
     def remaining(self, used: int) -> int:
         """How many tokens are left."""

@@ -22,7 +22,7 @@ from projector.context.shortening import (
     stub_for,
     text_of,
 )
-from projector.context.tokens import Tokenizer, estimate
+from projector.context.tokens import Tokenizer, estimate, media_weight_of
 from projector.context.turns import has_expired
 from projector.events import ContextCompacted, ContextExpanded
 from projector.message import Message
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from projector.events import Choice
 
+RESULT: Final = "result"
+"""The field of a message's metadata that says what it is the result of: `action`, `loop` or `sub_agent`."""
 Strategy = Literal["ai_summary", "first_n_chars", "stub", "remove", "reference"]
 STRATEGIES: Final[tuple[Strategy, ...]] = ("ai_summary", "first_n_chars", "stub", "remove", "reference")
 """The strategies of single messages; of many messages there is a summary, which is the budget's."""
@@ -41,7 +43,7 @@ class Choices(msgspec.Struct, frozen=True):
     """All that the view depends on beside path and turn, by message id.
 
     `results` are results that are no tool messages. `compacted` and `expanded` are the newest recorded choices; of the
-    two of one message the later is in force (`is_expanded`).
+    two of one message the later is in force (`is_expanded`). Of the `redacted` ones no summary is made again.
     """
 
     policies: Mapping[str, ExpirationPolicy] = {}
@@ -50,6 +52,7 @@ class Choices(msgspec.Struct, frozen=True):
     compacted: Mapping[str, ContextCompacted] = {}
     expanded: Mapping[str, ContextExpanded] = {}
     is_expanded: frozenset[str] = frozenset()
+    redacted: frozenset[str] = frozenset()
 
     def is_result(self, message: Message) -> bool:
         """Whether it is volatile: a tool's result, or one that was said to be a result."""
@@ -165,12 +168,17 @@ def apply(
                 decided.strategy,
                 decided.why,
                 len(before),
-                saved(before, after, tokenizer),
+                saved(before, after, tokenizer) + _media_saved(message, new, tokenizer),
                 rules.preserve_original_content,
                 decided.is_partial,
             )
     expanded = frozenset(name for name in choices.is_expanded if choices.is_whole(name, turn))
     return Applied(tuple(view), states, turn, expanded)
+
+
+def _media_saved(message: Message, new: Message | None, tokenizer: Tokenizer) -> int:
+    """What the images and files weigh that went with the text."""
+    return media_weight_of(message, tokenizer) - (0 if new is None else media_weight_of(new, tokenizer))
 
 
 def protected(path: Sequence[Message], choices: Choices) -> int:
@@ -218,6 +226,12 @@ def remember(message: Message, decided: Decision, turn: int, tokenizer: Tokenize
     """A decision as it is recorded, so that the view is made the same way again."""
     before, after = text_of(message), decided.text or ""
     return ContextCompacted(turn, [message.id], after, decided.strategy, tokenizer(before), tokenizer(after), decided.why)
+
+
+def state_of(message: Message, record: ContextCompacted, tokenizer: Tokenizer = estimate) -> ResultState:
+    """What became of a message of the path by a record of it alone."""
+    before, decided = text_of(message), _as_recorded(record)
+    return ResultState(decided.strategy, decided.why, len(before), saved(before, decided.text or "", tokenizer))
 
 
 def _as_recorded(recorded: ContextCompacted) -> Decision:

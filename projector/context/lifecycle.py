@@ -8,9 +8,10 @@ import msgspec
 import structlog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from projector.context.expiration import Applied
+    from projector.message import Message
 
 _LOG: Final = structlog.get_logger("tailfold.expiration")
 Phase = Literal["message-added", "message-expired", "message-compacted", "message-removed", "message-expanded"]
@@ -30,16 +31,29 @@ class Lifecycle:
     """Tells a callback what is new since the pass before.
 
     A callback that raises is logged, without the payload; it changes neither the turn nor what is told next. What was
-    told is remembered in this object only; `told` says what was told before it was made.
+    told is remembered in this object only; `told` names the messages of which all was told before it was made, that they
+    were added, too.
     """
 
     def __init__(self, callback: Callable[[LifecycleEvent], object] | None = None, told: Iterable[str] = ()) -> None:
         self._callback = callback
         self._told: dict[str, str | None] = dict.fromkeys(told)
+        self._added = set(self._told)
 
     def add(self, message_ids: Iterable[str], turn: int) -> list[LifecycleEvent]:
         """Messages came onto the path."""
-        return self._emit([LifecycleEvent("message-added", turn, name, "it was added") for name in message_ids])
+        return self._emit([self._addition(name, turn, "it was added") for name in message_ids])
+
+    def add_new(self, path: Iterable[Message], turns: Mapping[str, int], turn: int) -> list[LifecycleEvent]:
+        """The messages of a path that were not there before, each with the turn in which it was added."""
+        new = [message for message in path if message.id not in self._added]
+        return self._emit(
+            [self._addition(one.id, turns.get(one.id, turn), f"a message of the role {one.role} was added") for one in new]
+        )
+
+    def _addition(self, message_id: str, turn: int, reason: str) -> LifecycleEvent:
+        self._added.add(message_id)
+        return LifecycleEvent("message-added", turn, message_id, reason)
 
     def tell(self, applied: Applied) -> list[LifecycleEvent]:
         """What a pass did that the one before had not done: expired, compacted, removed, each in path order."""

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from projector.context.expiration import Choices, Decision, change, remember, removal
+from projector.context.provenance import mark
 from projector.context.shortening import first_n, text_of
-from projector.context.tokens import Tokenizer, content_of, estimate, tokens_of
+from projector.context.tokens import Tokenizer, estimate, tokens_of, weight_of
 from projector.events import ContextCompacted
 from projector.message import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterator, Sequence
 
 _OLDEST: Final = 5
 _OLDER: Final = 3
@@ -46,11 +47,13 @@ def recover(
     *,
     limit_tokens: int,
     tokenizer: Tokenizer = estimate,
+    protected: Container[str] = (),
 ) -> Recovery:
     """Shortens the view of a path until it has at most `limit_tokens`, and stops at the first step that does it.
 
     Results of age 5 go, those of age 3 are cut to 500 characters, those of age 2 go, every result over 200 tokens is cut
-    to 200 characters, and at last the last user message to 1,000. Raises `ValueError` for a negative limit.
+    to 200 characters, and at last the last user message to 1,000. What is `protected` stays as it is. Raises `ValueError`
+    for a negative limit.
     """
     if not limit_tokens >= 0:
         raise ValueError(f"limit_tokens is 0 or more, not {limit_tokens}")
@@ -62,7 +65,7 @@ def recover(
         last = _last_user(now, choices)
         for place, message in enumerate(now):
             original = originals.get(message.id, message)
-            decided = decide(message, original, place == last)
+            decided = None if message.id in protected else decide(message, original, place == last)
             new = message if decided is None else change(original, decided)
             if decided is not None and new is not original and _is_less(new, message):
                 records[message.id] = remember(original, decided, turn, tokenizer)
@@ -74,7 +77,7 @@ def recover(
         if tokens_of(now, tokenizer) <= limit_tokens:
             break
     tokens = tokens_of(now, tokenizer)
-    return Recovery(stopped_at, tokens <= limit_tokens, tokens, tuple(now), tuple(removed), tuple(records.values()))
+    return Recovery(stopped_at, tokens <= limit_tokens, tokens, tuple(now), tuple(removed), mark(records.values(), path))
 
 
 def _steps(turn: int, choices: Choices, tokenizer: Tokenizer) -> Iterator[Callable[[Message, Message, bool], Decision | None]]:
@@ -89,7 +92,7 @@ def _steps(turn: int, choices: Choices, tokenizer: Tokenizer) -> Iterator[Callab
         return Decision("first_n_chars", first_n(text_of(original), length), f"context overflow, step {step}")
 
     def is_large(message: Message) -> bool:
-        return choices.is_result(message) and tokenizer(content_of(message)) > _LARGE_TOKENS
+        return choices.is_result(message) and weight_of(message, tokenizer) > _LARGE_TOKENS
 
     yield remove(_OLDEST, 1)
     yield lambda message, original, _: cut(original, _OLDER_LENGTH, 2) if age(message) >= _OLDER else None

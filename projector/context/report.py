@@ -9,7 +9,7 @@ import msgspec
 from projector.context.tokens import Tokenizer, estimate, weight_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from projector.message import Block, Message
 
@@ -20,7 +20,8 @@ _NO_REASONS: Final[dict[str, str]] = {}
 class Change(msgspec.Struct, frozen=True, gc=False):  # nothing but text and numbers, and there may be many
     """One thing that is not as on the path. `block` is its place in the message, None for all of it.
 
-    `saved` are the tokens that it takes less than before; negative for what was added.
+    `saved` are the tokens that it takes less than before; negative for what was added. `by` names the plugin, or the
+    tool and the policy, that it comes from, where there is one.
     """
 
     stage: str
@@ -29,6 +30,29 @@ class Change(msgspec.Struct, frozen=True, gc=False):  # nothing but text and num
     what: What
     why: str
     saved: int
+    by: str = ""
+
+
+class StageSum(msgspec.Struct, frozen=True):
+    """All that a stage did: how many changes of each kind, and the tokens that it saved."""
+
+    stage: str
+    left_out: int = 0
+    shortened: int = 0
+    changed: int = 0
+    added: int = 0
+    moved: int = 0
+    saved: int = 0
+
+
+def sum_up(changes: Iterable[Change]) -> list[StageSum]:
+    """The changes by stage, in the order of the stages."""
+    sums: dict[str, StageSum] = {}
+    for change in changes:
+        known = sums.get(change.stage) or StageSum(change.stage)
+        counted = {change.what: getattr(known, change.what) + 1, "saved": known.saved + change.saved}
+        sums[change.stage] = msgspec.structs.replace(known, **counted)
+    return list(sums.values())
 
 
 def compare(
@@ -38,10 +62,28 @@ def compare(
     why: str,
     reasons: Mapping[str, str] = _NO_REASONS,
     tokenizer: Tokenizer = estimate,
+    by: Mapping[str, str] = _NO_REASONS,
 ) -> list[Change]:
-    """How the view after a stage differs from the one before. `reasons` say more of single messages than `why` does."""
+    """How the view after a stage differs from the one before. `reasons` say more of single messages than `why` does.
+
+    `by` says of single messages who did it.
+    """
     if before is after:
         return []
+    changes = _compare(stage, before, after, why, reasons, tokenizer)
+    if not by:
+        return changes
+    return [msgspec.structs.replace(one, by=by[one.message_id]) if by.get(one.message_id) else one for one in changes]
+
+
+def _compare(
+    stage: str,
+    before: Sequence[Message],
+    after: Sequence[Message],
+    why: str,
+    reasons: Mapping[str, str],
+    tokenizer: Tokenizer,
+) -> list[Change]:
     if len(before) == len(after):  # the usual case: single messages are changed where they stand
         pairs = [(old, new) for old, new in zip(before, after, strict=True) if old is not new]
         if all(old.id == new.id for old, new in pairs):

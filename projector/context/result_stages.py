@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import anyio.to_thread
+import msgspec
 
-from projector.context.expiration import DEFAULT_RULES, Applied, Choices, ExpirationRules, apply
+from projector.context.expiration import DEFAULT_RULES, RESULT, Applied, Choices, ExpirationRules, apply
 from projector.context.policies import DEFAULTS, Kind, PolicyRegistry
+from projector.context.prompts import SYSTEM_PROMPT
 from projector.context.similarity import THRESHOLD, drop_irrelevant, irrelevant, replace_duplicates, score_words
 from projector.context.stage import Shaped
-from projector.context.summaries import SYSTEM_PROMPT, SummaryMaker, plan
+from projector.context.summaries import SummaryMaker, plan
 from projector.context.tokens import Tokenizer, content_of, estimate
+from projector.context.tool_groups import answers
+from projector.context.witness import tell_results
 from projector.events import ContextExpanded
 from projector.json_text import InvalidJson, decode
 
@@ -28,17 +32,16 @@ if TYPE_CHECKING:
     from projector.events import Choice, ContextCompacted
     from projector.message import Message
 
-RESULT: Final = "result"
-"""The field of a message's metadata that says what it is the result of: `action`, `loop` or `sub_agent`."""
-
 
 @dataclass(frozen=True)
 class Expiration:
     """Results whose turns are over leave the view, or become shorter; what was recorded of them stays as it is.
 
     The policy of a tool's result is that of its tool in `registry`, under `override`; one in `policies` (by message id)
-    beats both. A message that is no tool's is a result if its metadata says so (`RESULT`). With a `maker` summaries
-    are made of what has become due, which are recorded. `lifecycle` hears what a pass did that the one before had not.
+    beats both. An `override` that disables expiration beats everything: all is shown, whatever was recorded of single
+    messages. A message that is no tool's is a result if its metadata says so (`RESULT`). With a `maker` summaries are
+    made of what has become due, which are recorded. `lifecycle` hears what came onto the path, and what a pass did that
+    the one before had not.
     """
 
     registry: PolicyRegistry = field(default_factory=PolicyRegistry)
@@ -57,43 +60,49 @@ class Expiration:
         if self.maker is not None:
             records = await plan(messages, source.turn, choices, self.maker, rules=self.rules, tokenizer=self.tokenizer)
             choices = choices.record(records)
-        if not (choices.policies or choices.compacted or choices.expanded):
-            return Shaped(messages, applied=Applied(tuple(messages), {}, source.turn), choices=choices)
-        applied = apply(messages, source.turn, choices, rules=self.rules, tokenizer=self.tokenizer)
+        applied = Applied(tuple(messages), {}, source.turn)
+        if choices.policies or choices.compacted or choices.expanded:
+            applied = apply(messages, source.turn, choices, rules=self.rules, tokenizer=self.tokenizer)
         if self.lifecycle is not None:
+            self.lifecycle.add_new(source.path, source.turns, source.turn)
             self.lifecycle.tell(applied)
         return Shaped(
-            applied.messages if applied.states else messages, reasons_of(applied.states), tuple(records), applied, choices
+            applied.messages if applied.states else messages,
+            reasons_of(applied.states),
+            tuple(records),
+            applied,
+            choices,
+            self.lifecycle,
+            tell_results(applied.states, tools_of(messages), choices.policies) if applied.states else {},
         )
 
     def choices(self, messages: Sequence[Message], source: Source) -> Choices:
         """What the view of these messages depends on beside the turn."""
-        results: set[str] = set()
-        policies: dict[str, ExpirationPolicy] = {}
-        names: dict[str, str] = {}
-        has_policies = bool(self.registry.actions) or self.override is not None
-        of_tools: dict[str, ExpirationPolicy | None] = {}
-        for message in messages:
-            policy: ExpirationPolicy | None = None
-            if message.role == "assistant" and has_policies:
-                for block in message.blocks:
-                    if block.tool_call_id is not None:
-                        names[block.tool_call_id] = block.name or ""
-            elif message.role == "tool" and has_policies:
-                called = next((block.tool_call_id for block in message.blocks if block.kind == "tool_result"), None)
-                name = names.get(called or "", "")
-                if name not in of_tools:
-                    of_tools[name] = self.registry.policy_for(name, self.override)
-                policy = of_tools[name]
-            if RESULT in message.metadata and message.role != "tool":
-                kind = _kind(message)
-                if kind is not None:
-                    results.add(message.id)
-                    policy = self.registry.policy_for("", self.override, kind=kind)
+        named = {one.id: kind for one in messages if one.role != "tool" and (kind := _kind(one)) is not None}
+        made = Choices(turn_added=source.turns, results=frozenset(named), redacted=source.redacted)
+        if self.override is not None and self.override.disable_expiration:
+            return made
+        policies = self._of_tools(messages)
+        for message_id, kind in named.items():
+            policy = self.registry.policy_for("", self.override, kind=kind)
             if policy is not None:
-                policies[message.id] = policy
-        made = Choices(policies | dict(self.policies), source.turns, frozenset(results))
+                policies[message_id] = policy
+        made = msgspec.structs.replace(made, policies=policies | dict(self.policies))
         return made.record(filter(_is_sound, source.choices)) if source.choices else made
+
+    def _of_tools(self, messages: Sequence[Message]) -> dict[str, ExpirationPolicy]:
+        """The policies of the results of tools, by message id."""
+        if not self.registry.actions and self.override is None:
+            return {}
+        policies: dict[str, ExpirationPolicy] = {}
+        known: dict[str, ExpirationPolicy | None] = {}
+        for message_id, name in tools_of(messages).items():
+            if name not in known:
+                known[name] = self.registry.policy_for(name, self.override)
+            policy = known[name]
+            if policy is not None:
+                policies[message_id] = policy
+        return policies
 
 
 @dataclass(frozen=True)
@@ -119,7 +128,8 @@ class Relevance:
         view, records = await drop_irrelevant(
             open_to_it, query, choices, source.turn, threshold=self.threshold, scorer=self.scorer, tokenizer=self.tokenizer
         )
-        return Shaped(_together(messages, open_to_it, view), _told(records), tuple(records))
+        by = tell_results([record.covers[0] for record in records], tools_of(messages), {}, self.name)
+        return Shaped(_together(messages, open_to_it, view), _told(records), tuple(records), by=by)
 
 
 @dataclass(frozen=True)
@@ -153,7 +163,8 @@ class NearDuplicates:
         )
         # Thousands of results take a second to compare: in a thread, so that the loop goes on and the time limit holds.
         view, records = await anyio.to_thread.run_sync(compare, abandon_on_cancel=True)
-        return Shaped(_together(messages, open_to_it, view), _told(records), tuple(records))
+        by = tell_results([record.covers[0] for record in records], tools_of(messages), {}, self.name)
+        return Shaped(_together(messages, open_to_it, view), _told(records), tuple(records), by=by)
 
 
 def summarizer_of(
@@ -171,6 +182,18 @@ def summarizer_of(
         return await maker.summarize("\n\n".join(f"{one.role}: {content_of(one)}" for one in messages), found[1], length)
 
     return summarize
+
+
+def tools_of(messages: Sequence[Message]) -> dict[str, str]:
+    """The tool that each result is of, by message id; an empty name where its call is not here."""
+    names: dict[str, str] = {}
+    found: dict[str, str] = {}
+    for message in messages:
+        if message.role == "assistant":
+            names |= {block.tool_call_id: block.name or "" for block in message.blocks if block.tool_call_id is not None}
+        elif message.role == "tool":
+            found[message.id] = names.get(answers(message) or "", "")
+    return found
 
 
 def reasons_of(states: Mapping[str, ResultState]) -> dict[str, str]:
@@ -206,6 +229,8 @@ def _told(records: Sequence[ContextCompacted]) -> dict[str, str]:
 
 
 def _kind(message: Message) -> Kind | None:
+    if RESULT not in message.metadata:
+        return None
     try:
         said = decode(message.metadata[RESULT])
     except InvalidJson:

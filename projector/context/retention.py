@@ -13,10 +13,11 @@ import msgspec
 from msgspec.structs import replace
 
 from projector.context.tokens import result_text
+from projector.context.tool_groups import answers
 from projector.message import Block, Message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
 Policy = list[int | None]
 POLICY: Final = "retention"
@@ -116,12 +117,38 @@ def policy_of(message: Message) -> Policy | None:
     return policy
 
 
-def prune(messages: Sequence[Message]) -> list[Message]:
+def show_additions(messages: Sequence[Message], display: Mapping[str, Sequence[Block]]) -> list[Message]:
+    """The view in which each message that is being sent is shown through its display variant, by its id.
+
+    Raises `ValueError` for a message that is not there, for one of an assistant, and for a tool's without its result.
+    """
+    waiting = dict(display)
+    shown = [_shown(one, waiting.pop(one.id)) if one.id in waiting else one for one in messages]
+    for name in waiting:
+        raise ValueError(f"display names a message that is not on the path: {name!r}; give the id of one that is being sent")
+    return shown
+
+
+def _shown(message: Message, blocks: Sequence[Block]) -> Message:
+    if message.role == "assistant":
+        raise ValueError(f"display is for what users and tools say, and {message.id!r} is an assistant's message")
+    if message.role == "tool" and answers(replace(message, blocks=tuple(blocks))) != answers(message):
+        raise ValueError(f"display of {message.id!r} must hold the result of its call: give what `enrich` made of its blocks")
+    metadata = {name: value for name, value in message.metadata.items() if name != POLICY}
+    return replace(message, blocks=_numbered(blocks), metadata=metadata)
+
+
+def _numbered(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    return tuple(replace(block, number=number) for number, block in enumerate(blocks))
+
+
+def prune(messages: Sequence[Message], sending: Container[str] = ()) -> list[Message]:
     """The view after retention: blocks whose time is over are gone, and messages that have none left.
 
-    The newest message with a policy has index 0; a block stays while its policy is greater than the index. Emptied
-    messages count too, or the removal of one would make older ones younger. A tool's message becomes a stub instead,
-    and so does its result alone where a plugin's blocks outlive it: its call is not left without a result. Assistant
+    What is being sent right now has no index yet, and keeps all. The newest other message with a policy has index 0; a
+    block stays while its policy is greater than the index. Emptied messages count too, or the removal of one would make
+    older ones younger. A tool's message becomes a stub instead, and so does its result alone where a plugin's blocks
+    outlive it: its call is not left without a result. Assistant
     messages are never touched. Raises `ValueError` as `policy_of` does.
     """
     if not any(POLICY in message.metadata for message in messages):
@@ -129,7 +156,7 @@ def prune(messages: Sequence[Message]) -> list[Message]:
     kept: list[Message] = []
     index = 0
     for message in reversed(messages):
-        policy = policy_of(message)
+        policy = None if message.id in sending else policy_of(message)
         if policy is None:
             kept.append(message)
             continue

@@ -15,6 +15,7 @@ from projector.message import Block, Message
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_JOINER: Final = "\u200d"
 FALLBACK_LENGTH: Final = 500
 """How many characters stay where no length is given and there is no summary."""
 
@@ -26,8 +27,8 @@ class Shortened(Message, frozen=True):
 def first_n(text: str, n: int) -> str:
     """The first `n` characters (code points) and a marker that names how many are shown; the text if that is no shorter.
 
-    The cut moves back where it would part a surrogate pair, or a base from its marks. Raises `ValueError` unless `n` is
-    above 0.
+    The cut moves back where it would part what is seen as one sign: a surrogate pair, a base and its marks, a sequence of
+    emoji, a flag. Raises `ValueError` unless `n` is above 0.
     """
     if not n > 0:
         raise ValueError(f"a length is above 0 characters, not {n}")
@@ -65,8 +66,11 @@ def shorten(message: Message, text: str) -> Message:
 
     What a provider said of the old text (its signature, its citations, its own form) goes with it.
     """
-    if len(text) >= len(text_of(message)):
-        return message
+    return message if len(text) >= len(text_of(message)) else put_text(message, text)
+
+
+def put_text(message: Message, text: str) -> Shortened:
+    """The message with another text, however long."""
     kind, new = ("tool_result", _result) if message.role == "tool" else ("text", _said)
     fields = {name: getattr(message, name) for name in message.__struct_fields__}
     return Shortened(**{**fields, "blocks": _put(message.blocks, kind, text, new)})
@@ -105,5 +109,35 @@ def _cut(text: str, n: int) -> int:
 
 
 def _belongs_to_the_one_before(text: str, place: int) -> bool:
-    is_pair = "\udc00" <= text[place] <= "\udfff" and "\ud800" <= text[place - 1] <= "\udbff"
-    return is_pair or unicodedata.category(text[place]).startswith("M")
+    """Whether a cut here would part what is seen as one sign."""
+    before, after = text[place - 1], _sign(text[place : place + 2])
+    if "\udc00" <= after <= "\udfff" and "\ud800" <= before <= "\udbff":
+        return True
+    if unicodedata.category(after).startswith("M") or _JOINER in (before, after):
+        return True  # a mark or variation selector, or within a sequence of emoji
+    if "\U0001f3fb" <= after <= "\U0001f3ff" or "\U000e0020" <= after <= "\U000e007f":
+        return True  # a tone of skin, or the tags behind the flag of a region
+    return _is_half_a_flag(after) and _letters_before(text, place) % 2 == 1
+
+
+def _sign(text: str) -> str:
+    """The first sign of a text, also where it is there as two surrogates."""
+    if len(text) > 1 and "\ud800" <= text[0] <= "\udbff" and "\udc00" <= text[1] <= "\udfff":
+        return text[:2].encode("utf-16", "surrogatepass").decode("utf-16")
+    return text[0]
+
+
+def _is_half_a_flag(sign: str) -> bool:
+    return "\U0001f1e6" <= sign <= "\U0001f1ff"
+
+
+def _letters_before(text: str, place: int) -> int:
+    """How many halves of flags stand right before a place: they are pairs, counted from the first."""
+    count = 0
+    while place > 0:
+        width = 2 if place > 1 and "\udc00" <= text[place - 1] <= "\udfff" else 1
+        if not _is_half_a_flag(_sign(text[place - width : place])):
+            break
+        place -= width
+        count += 1
+    return count

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ledger import ACTIVE_LEAF, Ledger, LedgerError, RunInfo, open_ledger
 from projector import Node, fork_points
 from projector import events as ev
-from projector.tree import resolve, select
+from projector.tree import follow, resolve, select
 from stream import NewEvent
 from tests.vectors.values import ErrorNames
 
@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
 
 def run_resolve(given: dict[str, Any]) -> dict[str, Any]:
-    if given["branch"] == "all":
+    branch = given["branch"]
+    if isinstance(branch, dict) and branch.keys() == {"selections"}:
+        branch = branch["selections"]
+    if branch == "all":
         return {"ids": [message["id"] for message in given["messages"]]}
-    return {"ids": resolve(_nodes(given), {} if given["branch"] == "active" else given["branch"]["selections"])}
+    return {"ids": follow(_nodes(given), branch)}
 
 
 def run_select(given: dict[str, Any]) -> dict[str, Any]:

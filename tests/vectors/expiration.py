@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from projector import Message
-from projector.context import expiration, similarity, summaries
+from projector.context import expiration, prompts, similarity, summaries
 from projector.context.expansion import REASONS, Refusal, expand
 from projector.context.expiration import Applied, Choices, ResultState, apply
 from projector.context.lifecycle import Lifecycle, LifecycleEvent
@@ -53,7 +53,7 @@ def run_first_n(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_summary(given: dict[str, Any]) -> dict[str, Any]:
-    known = summaries.Prompts({name: f"the prompt {name}" for name in given["known_prompts"]})
+    known = prompts.Prompts({name: f"the prompt {name}" for name in given["known_prompts"]})
     maker = summaries.SummaryMaker(_summarizer(given["summarizer"]), prompts=known)
     named = [given["prompts"].get(name) for name in ("override", "action", "action_default")]
     work = summaries.shorten_results(given["text"], maker, prompts=named, length=given["compact_length"])
