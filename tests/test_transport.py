@@ -93,6 +93,20 @@ def test_names_ids_and_places_of_events_are_kept() -> None:
     assert [payload.place for payload in read_all([LINES])] == ["line 1", "line 3", "line 4"]
 
 
+@pytest.mark.parametrize("frame", ["data: {}", "{}", "[{}"], ids=["server-sent events", "lines", "list"])
+def test_what_is_cut_inside_of_a_character_is_read_so_far(frame: str) -> None:
+    first = frame.format('{"a":1}')
+    head = (first + ("," if frame[0] == "[" else "\n\n") + frame.strip("[").format('{"b":"')).encode()
+    for sign in "\u00e9\u20ac\U0001f600":
+        whole = sign.encode()
+        for cut in range(len(whole)):
+            [one, torn] = read_all([head + whole[:cut]])
+            assert (one.data, torn.data) == ('{"a":1}', '{"b":"')
+    for broken in (b"\xff", b"\x80", b"\xc0", b"\xf0\x9f\x98\x80\x80"):
+        with pytest.raises(FormatError, match="UTF-8 was expected"):
+            list(read_all([head + broken]))
+
+
 def test_an_id_with_a_nul_is_passed_over_as_the_standard_says() -> None:
     [payload] = read_all([b"id: a\0b\ndata: x\n\n"], SseReader())
     assert payload.id is None

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 """A longer line, document or frame is refused: no log takes such an event."""
 BOM: Final = b"\xef\xbb\xbf"
+_CHARACTER_BYTES: Final = 4
+_BEGINNINGS: Final = range(0xC2, 0xF5)
 
 
 class Reader(Protocol):
@@ -118,7 +120,7 @@ class DocumentReader:
     def end(self) -> list[Payload]:
         """The document, or the items of a list; the last of one that breaks off is torn. Raises `FormatError`."""
         try:
-            text = b"".join(self._pieces).decode()
+            text = without_half(b"".join(self._pieces)).decode()
         except UnicodeDecodeError as error:
             raise FormatError(f"byte {error.start}: UTF-8 was expected ({error.reason})") from error
         if text.lstrip()[:1] != "[":
@@ -131,6 +133,18 @@ class DocumentReader:
                 raise
         found = [Payload(item, place=f"item {number}") for number, item in enumerate(items, 1)]
         return found if rest is None else [*found, Payload(rest, place=f"item {len(items) + 1}", is_torn=True)]
+
+
+def without_half(data: bytes) -> bytes:
+    """The bytes without the beginning of a UTF-8 character at their end: a recording may be cut anywhere."""
+    for count in range(1, min(len(data), _CHARACTER_BYTES - 1) + 1):
+        first = data[-count]
+        if first < 0x80:
+            return data
+        if first >= 0xC0:  # where a longer one begins
+            wanted = 2 + (first >= 0xE0) + (first >= 0xF0)
+            return data[:-count] if count < wanted and first in _BEGINNINGS else data
+    return data
 
 
 class _Lines:
@@ -161,8 +175,8 @@ class _Lines:
             raise FormatError(f"line {self.number + 1} is longer than {MAX_EVENT_BYTES} bytes")
 
     def end(self) -> Iterator[bytes]:
-        """The last line, where nothing ends it."""
-        last, self._pieces = b"".join(self._pieces), []
+        """The last line, where nothing ends it; a character that is broken off is left out."""
+        last, self._pieces = without_half(b"".join(self._pieces)), []
         if last:
             self.number += 1
             yield last
