@@ -275,6 +275,14 @@ def test_a_stream_without_its_beginning_or_its_end_is_read() -> None:
     )
 
 
+def test_usage_that_lists_what_it_leaves_out_is_the_last_word() -> None:
+    start = START.replace('"role"', '"usage":{"input_tokens":900,"output_tokens":80},"role"')
+    whole = '"iterations":[{"type":"compaction","input_tokens":900,"output_tokens":80},{"type":"message"}]'
+    last = f'{{"type":"message_delta","delta":{{}},"usage":{{"input_tokens":20,"output_tokens":4,{whole}}}}}'
+    used = [body for body in feed(start, TEXT, text("x"), close(), last, STOP)[1] if isinstance(body, RunUsage)]
+    assert (used[-1].input, used[-1].output) == (20, 4)
+
+
 def test_null_says_nothing_of_usage_and_no_count_falls() -> None:
     start = START.replace('"usage"', '"_"').replace(
         '"role"', '"usage":{"input_tokens":20,"cache_read_input_tokens":7,"output_tokens":1},"role"'

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from projector import events as ev
 from projector.formats.format import FormatError, StreamEnd
 from projector.formats.shared.aws_frames import exception_of
-from projector.formats.shared.fields import reason_of
+from projector.formats.shared.fields import reason_of, says_nothing
 from projector.formats.shared.payloads import opaque
 from projector.formats.shared.response import CALLS, OpenBlock, ResponseDraft
 from projector.formats.shared.stream import (
@@ -232,7 +232,9 @@ def _use(draft: Draft, text: JsonText) -> list[ev.Body]:
     """Usage is cumulative, and a later event may leave fields out; cached tokens stand beside the input."""
     if text == "null":
         return []
-    usage = draft.add_up(split(text))
+    said = split(text)
+    is_sum = not says_nothing(said.get("iterations", "null"))  # its own last word: what other iterations used is left out
+    usage = draft.add_up(said, corrects=said.keys() if is_sum else ())
     fresh, cached = maybe_whole(usage, "input_tokens"), maybe_whole(usage, "cache_read_input_tokens")
     written = maybe_whole(usage, "cache_creation_input_tokens")
     return draft.use(
@@ -245,5 +247,6 @@ def _use(draft: Draft, text: JsonText) -> list[ev.Body]:
             cache_write=written,
             reasoning=maybe_whole(maybe_object(usage, "output_tokens_details"), "thinking_tokens"),
             raw=raw(join_fields(usage)),
-        )
+        ),
+        corrects=("input", "output", "cached", "cache_write") if is_sum else (),
     )
