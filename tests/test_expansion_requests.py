@@ -16,6 +16,7 @@ from projector.context.result_stages import Expiration
 from projector.context.tokens import content_of
 from projector.events import ContextExpanded
 from projector.formats import WRITERS
+from projector.formats.registry import NAMED
 from tests.talk import finished, new, said, started
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ async def test_an_index_counts_what_was_written_for_the_model(ledger: Ledger, na
     await ask_twice(ledger)
     context = await ledger.context("c", pipeline=CUT, turn=5)
     payload = WRITERS[name](context.messages).payload
-    items = payload if isinstance(payload, list) else payload["messages"]
+    items = payload if isinstance(payload, list) else payload[NAMED[name].lists[0]]
     places = [place for place, item in enumerate(items) if "[Compacted" in json.dumps(item)]
     for place in places:
         found = await ledger.expand(context, step(place), format=name)

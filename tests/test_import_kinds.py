@@ -231,8 +231,6 @@ HALVES: list[Any] = [
     [{"role": "assistant", "content": [{"type": "tool_use", "input": {}}]}],
     {"messages": [{"role": "assistant", "content": [{"toolUse": {"name": "f", "input": {}}}]}]},
     {"contents": [{"role": "model", "parts": [{"functionCall": {"args": {}}}]}]},
-    RECORD | {"message": {"role": "user", "parts": [{"text": "hi"}]}},
-    RECORD | {"type": "assistant", "message": {"role": "model", "parts": [{"text": "hi"}]}},
     {"type": "assistant", "session_id": "s", "message": {"role": "assistant", "parts": []}},
 ]
 
