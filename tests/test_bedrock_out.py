@@ -95,7 +95,7 @@ def test_naughty_strings_go_out_as_they_came(said: str) -> None:
 
 
 @given(HISTORIES)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_any_history_is_taken(messages: list[Message]) -> None:
     export = write(messages)
     check_bedrock(json.loads(json.dumps(export.payload)))

@@ -91,6 +91,7 @@ def test_a_folder_that_is_none_is_told(tmp_path: Path) -> None:
     assert (done.returncode, "usage" in done.stderr) == (2, True)
 
 
+@pytest.mark.heavy
 def test_several_folders_are_looked_at_and_one_failure_in_any_of_them_counts(data: Path, tmp_path: Path) -> None:
     other = tmp_path / "something-else"
     code, told = look(data, other)

@@ -100,7 +100,7 @@ def check(path: list[Message], where: str) -> None:
     assert path == before
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @needs_data
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_recorded_run_cut_after_any_event_is_taken_by_every_provider(source: str) -> None:

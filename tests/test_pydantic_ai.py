@@ -352,6 +352,7 @@ def test_what_are_no_messages_is_refused_with_the_place(bad: str, why: str) -> N
         list(read(bad))
 
 
+@pytest.mark.heavy
 def test_fields_of_another_kind_are_refused_with_their_place() -> None:
     """Each value of a history is replaced, one at a time: it is read, or refused, and never breaks the reader."""
     for at, message in enumerate(EVERYTHING):
