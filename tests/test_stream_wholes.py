@@ -246,6 +246,33 @@ async def test_a_name_in_pieces_is_one_name_and_another_name_another_call() -> N
         assert [(block.name, block.text) for block in message.blocks] == [("f", "{}"), ("g", "{}"), ("g", "[]")]
 
 
+def ends(message: dict[str, Any], delta: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The end of a response at servers that say the whole message there."""
+    shown = {} if delta is None else {"delta": delta}
+    return {"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "stop"} | shown]}
+
+
+def adds(**fields: Any) -> dict[str, Any]:
+    return {"id": "x", "choices": [{"index": 0, "delta": fields}]}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("delta", [None, {}, {"content": "!"}])
+async def test_a_message_at_the_end_of_its_deltas_is_no_second_answer(delta: dict[str, Any] | None) -> None:
+    pieces = (adds(content="Pay "), adds(content="100"))
+    for whole in ("Pay 100" + (delta or {}).get("content", ""), "Pay not 100"):
+        assert await told("chat", *pieces, ends({"role": "assistant", "content": whole}, delta)) == [("text", None, whole)]
+    assert (await told("chat", *pieces, ends({"content": ""}, delta)))[0][2].startswith("Pay 100")
+    called = {"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": '{"x":1}'}}], "content": "I look"}
+    begun = (adds(content="I"), fragment(0, "a", "f", '{"x"'))
+    expected = [("text", None, "I look"), ("tool_call", "f", '{"x":1}')]
+    assert await told("chat", *begun, ends(called, {})) == expected
+    late = (adds(content="I"), ends(called, {}))
+    assert await told("chat", *late) == expected
+    pieces_of_messages = ({"id": "x", "choices": [{"message": {"content": "Pay "}}]}, ends({"content": "100"}))
+    assert await told("chat", *pieces_of_messages) == [("text", None, "Pay 100")]
+
+
 def bedrock(text: str) -> dict[str, Any]:
     return {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"text": text}}}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from projector.formats.chat.calls import CUSTOM, Call, Calls
 from projector.formats.chat.parts import DETAILS, PLAIN_REASONING, PROVIDER, detail_block, grow_detail, keep, part_block
@@ -36,6 +36,10 @@ class Answer(ResponseDraft[OpenBlock]):
         self._calls = Calls()
         self._details: dict[object, _Detail] = {}
         self._audio: _Detail | None = None
+        self.is_streamed = False
+        """Whether it came in deltas."""
+        self._only: dict[str, OpenBlock | None] = {}
+        """The block of a kind of text, whole or not; None where there are several."""
 
     def learn(self, fields: Mapping[str, JsonText]) -> list[ev.Body]:
         """What is new about the response as a whole."""
@@ -64,6 +68,41 @@ class Answer(ResponseDraft[OpenBlock]):
         if not says_nothing(delta.get("function_call", "null")):
             bodies += self._take_call({"index": '"function_call"', "function": delta["function_call"]})
         return bodies + self._listen(delta.get("audio", "null"))
+
+    def say(self, kind: Any, ref: str | None, text: str, kept: JsonText | None = None) -> list[ev.Body]:
+        """See `ResponseDraft.say`."""
+        bodies = super().say(kind, ref, text, kept)
+        if self._only.setdefault(kind, self.growing) is not self.growing:
+            self._only[kind] = None
+        return bodies
+
+    def end_with(self, message: Mapping[str, JsonText]) -> list[ev.Body]:
+        """The message as its server says it at the end of its deltas: it wins over them, where it says something."""
+        bodies: list[ev.Body] = []
+        for kind, name in (("text", "content"), ("refusal", "refusal")):
+            whole, said = decode(message.get(name, "null")), self._only.get(kind)
+            if not isinstance(whole, str) or not whole:
+                continue
+            if kind not in self._only:
+                bodies += self.say(kind, None, whole)
+            elif said is not None and said is self.growing:
+                bodies += self.complete(said, whole)
+            elif said is not None and said.beyond(whole) != "":
+                said.text = whole
+                bodies.append(self.sealed(said))
+        for place, source in enumerate(_items(message, "tool_calls")):
+            bodies += self._end_call(place, split(source))
+        return bodies
+
+    def _end_call(self, place: int, fields: Mapping[str, JsonText]) -> list[ev.Body]:
+        call_id = maybe_text(fields, "id") or None
+        known = [call for call in self._calls if call_id is not None and call.call_id == call_id]
+        unnamed = [call for at, call in enumerate(self._calls) if at == place and None in (call_id, call.call_id)]
+        call = next(iter(known or unnamed), None)
+        if call is None or call.number < 0:
+            return self._take_call(fields)
+        whole = decode(split(fields.get("function", "{}")).get("arguments", "null"))
+        return self.complete(call, whole) if isinstance(whole, str) else []
 
     def seal_all(self) -> list[ev.Body]:
         """The response is whole, and so are its blocks."""

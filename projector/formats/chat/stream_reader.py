@@ -79,7 +79,7 @@ class ChatStream(StreamReader[dict[str, JsonText]]):
             kept |= {name: value for name, value in delta.items() if name not in OF_DELTA}
             kept["finish_reason"] = first.get("finish_reason", "null")
             is_unsaid = is_unsaid or not says_nothing(first.get("logprobs", "null"))
-            said = draft.take(delta)
+            said = self._say(first, draft, delta)
             if said is None:
                 is_unsaid = True
             bodies += said or []
@@ -92,6 +92,16 @@ class ChatStream(StreamReader[dict[str, JsonText]]):
         if is_unsaid:
             bodies.append(ev.RawEvent(PROVIDER, raw(text)))
         return bodies
+
+    @staticmethod
+    def _say(choice: Mapping[str, JsonText], draft: Answer, delta: Mapping[str, JsonText]) -> list[ev.Body] | None:
+        """What a choice adds; some servers say the whole message once more at the end of its deltas."""
+        message, is_delta = choice.get("message", "null"), not says_nothing(choice.get("delta", "null"))
+        ends = draft.is_streamed and not draft.is_finished and not says_nothing(choice.get("finish_reason", "null"))
+        draft.is_streamed = draft.is_streamed or is_delta
+        if not ends or says_nothing(message):
+            return draft.take(delta)
+        return [*((draft.take(delta) or []) if is_delta else []), *draft.end_with(split(message))]
 
     def _needs_new(self, ref: str | None, delta: Mapping[str, JsonText]) -> bool:
         """A chunk of another completion begins the next response; more of a finished one does not."""
