@@ -316,7 +316,10 @@ def test_what_stands_ahead_of_the_first_result_is_the_same_in_each_turn(talk: li
             for number, turn in enumerate(talk):
                 await take(ledger, replace(turn, parent=None), number)
                 for now in (number, number + 5):
-                    view = (await ledger.context("c", pipeline=pipeline, turn=now)).view
+                    try:
+                        view = (await ledger.context("c", pipeline=pipeline, turn=now)).view
+                    except NothingFits:
+                        continue  # a group that is larger than the window
                     ahead = ahead_of_results(pair(view.source.path))
                     assert encode(list(view.messages[: len(ahead)])) == encode(ahead)
                     assert encode(ahead[: len(prefix)]) == encode(prefix)
