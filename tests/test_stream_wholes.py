@@ -201,6 +201,19 @@ async def test_a_result_inside_a_response_is_a_message_of_its_own() -> None:
             assert (validate_responses(items), validate_chat(chat)) == ([], [])
 
 
+@pytest.mark.anyio
+async def test_what_is_said_at_last_of_a_message_ahead_of_a_result_is_said_of_that_message() -> None:
+    output = {"type": "function_call_output", "id": "fco_1", "call_id": "call_f", "output": "42"}
+    first, last = said("I look", "m1"), said("It is 42", "m2")
+    note = {"type": "url_citation", "url": "https://example.org/", "title": "t", "start_index": 0, "end_index": 1}
+    whole = said("I look now", "m1", content=[{"type": "output_text", "text": "I look now", "annotations": [note]}])
+    async with open_ledger("memory:") as ledger:
+        events = (done(first, 0), done(F, 1), done(output, 2), done(last, 3), completed(whole, F, output, last))
+        messages = await play(ledger, "responses", CREATED, *events)
+        assert [message.text for message in messages] == ["I look now", "", "It is 42"]
+        assert [[len(block.citations) for block in message.blocks] for message in messages] == [[1, 0], [0], [0]]
+
+
 def fragment(index: int | None = 0, ref: str | None = None, name: str | None = None, said: str | None = None) -> dict[str, Any]:
     function = ({} if name is None else {"name": name}) | ({} if said is None else {"arguments": said})
     call = {"function": function} | ({} if index is None else {"index": index}) | ({} if ref is None else {"id": ref})

@@ -156,6 +156,7 @@ class Output(ResponseDraft[Part]):
             self._calls[block.tool_call_id] = item.type
         opened = item.open[part] = Part(block.kind, block.provider_ref)
         started = [*self._resume(), self.started(opened, block.name, block.tool_call_id, block.media_type)]
+        opened.message_id = self.message_id
         return [*started, *self.grow(opened, block.text)]
 
     def _find(self, kind: str, fields: Mapping[str, JsonText]) -> tuple[list[ev.Body], Part] | None:
@@ -274,12 +275,12 @@ class Output(ResponseDraft[Part]):
         if not block.text or ended.beyond(block.text) == "" or _kind_of(ended) != _kind_of(block):
             return cited
         ended.become(block.text)
-        return [*cited, self.sealed_as(ended.number, block, block.text)]
+        return [*cited, replace(self.sealed_as(ended.number, block, block.text), message_id=ended.message_id)]
 
     def _cite_all(self, part: Part, block: Block) -> list[ev.Body]:
         news = block.citations[part.citations :]
         part.citations += len(news)
-        return [body for citation in news for body in self.cite(part.number, citation)]
+        return [ev.BlockAnnotated(part.message_id, part.number, raw(citation)) for citation in news]
 
     def _is_result(self, fields: Mapping[str, JsonText]) -> bool:
         return is_result(fields, self._calls)

@@ -29,6 +29,7 @@ class Part(OpenBlock):
 
     def __init__(self, kind: str, ref: str | None) -> None:
         super().__init__(kind, ref)
+        self.message_id = ""
         self.citations = 0
         self.part: object = None  # of reasoning, the part that came last
 
