@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from projector.context.answers import objects_in, whole_number
 from projector.context.expansion import Refusal, Request, read_request
+from projector.context.json_answers import objects_in, whole_number
 from projector.context.pipeline import Pipeline
 from projector.context.policies import Action, ExpirationPolicy, PolicyRegistry
 from projector.context.result_stages import Expiration

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from projector.context.attribution import policy_words
 from projector.context.chain import ChainSession
 from projector.context.model_registry import ModelConfig
 from projector.context.pipeline import Pipeline
@@ -14,7 +15,6 @@ from projector.context.plugins import DEFAULT, Bundled, UserPlugin, keep_token_b
 from projector.context.policies import Action, ExpirationPolicy, PolicyRegistry
 from projector.context.report import Change, StageSum, sum_up
 from projector.context.result_stages import Expiration, NearDuplicates
-from projector.context.witness import policy_words
 from tests.ledger_commands import fill
 from tests.test_commands import Shell
 from tests.test_context_results import FIRST, LONG, expiring, look

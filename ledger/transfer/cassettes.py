@@ -11,9 +11,9 @@ from ledger.transfer.recorded import Recorded
 from projector.formats import FormatError
 from projector.formats.recordings.cassettes import read_cassette
 from projector.formats.recordings.detection import detect
+from projector.formats.recordings.exchange_trees import Turn, weave
 from projector.formats.recordings.exchanges import OK, read_requests, read_whole
 from projector.formats.recordings.transport import read_all
-from projector.formats.recordings.weaving import Turn, weave
 from projector.formats.shared.fields import is_whole, shown
 from projector.formats.shared.history import HistoryMessage, Loss
 from projector.json_text import JsonText, dump

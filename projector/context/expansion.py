@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from projector.context.answers import objects_in, whole_number
+from projector.context.json_answers import objects_in, whole_number
 from projector.context.ranges import check_range, items_of
 from projector.context.shortening import text_of
 from projector.context.tokens import Tokenizer, estimate, weight_of

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import msgspec
 
+from projector.context.attribution import Witness, tell_additions
 from projector.context.budget import Budget, Summary, apply_summaries, old_part, summarize
 from projector.context.chain import ChainSession, Failure, run_chain
 from projector.context.delta import fingerprint_of
@@ -30,7 +31,6 @@ from projector.context.summary_records import SUMMARY, Asking, compaction_of, is
 from projector.context.tokens import Tokenizer, estimate, tokens_of
 from projector.context.tool_groups import ids_of, pair
 from projector.context.windows import check_limit
-from projector.context.witness import Witness, tell_additions
 from projector.events import ContextCompacted, ContextExpanded
 from projector.message import Message
 

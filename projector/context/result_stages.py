@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 import msgspec
 
+from projector.context.attribution import tell_results
 from projector.context.expiration import DEFAULT_RULES, RESULT, Applied, Choices, ExpirationRules, apply
 from projector.context.policies import DEFAULTS, Kind, PolicyRegistry
 from projector.context.prompts import SYSTEM_PROMPT
@@ -17,7 +18,6 @@ from projector.context.stage import Shaped
 from projector.context.summaries import SummaryMaker, plan
 from projector.context.tokens import Tokenizer, content_of, estimate
 from projector.context.tool_groups import answers
-from projector.context.witness import tell_results
 from projector.events import ContextExpanded
 from projector.json_text import InvalidJson, decode
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 import structlog
 
-from projector.context.answers import objects_in
 from projector.context.expiration import DEFAULT_RULES, RESULT, Choices, Decision, ExpirationRules, protected, remember
+from projector.context.json_answers import objects_in
 from projector.context.prompts import NOTHING_TOLD, Prompt, Prompts, Told
 from projector.context.shortening import FALLBACK_LENGTH, Shortened, first_n, text_of, with_marker
 from projector.context.tokens import Tokenizer, estimate

@@ -8,7 +8,7 @@ from projector.formats.format import Export
 from projector.formats.langchain import parts as blocks_of
 from projector.formats.langchain.parts import MAKERS, PROVIDER, SHELL
 from projector.formats.langchain.rules import RULES
-from projector.formats.outgoing.handing_on import mend_for_all
+from projector.formats.outgoing.frameworks import mend_for_all
 from projector.formats.shared.fields import items_of
 from projector.formats.shared.history import Loss, text_block
 from projector.formats.shared.payloads import maker_of, part_block, payload_for, signer_of

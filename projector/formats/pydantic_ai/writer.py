@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from projector.formats.format import Export
-from projector.formats.outgoing.handing_on import mend_for_all
+from projector.formats.outgoing.frameworks import mend_for_all
 from projector.formats.outgoing.unicode import mend_text
 from projector.formats.pydantic_ai import parts as parts_of
 from projector.formats.pydantic_ai.content import PROVIDER, write_item, write_result
