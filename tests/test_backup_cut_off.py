@@ -87,6 +87,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("action", ["back_up", "restore"])
 async def test_a_killed_copy_is_absent_or_whole_and_the_next_one_cleans_up(tmp_path: Path, action: str) -> None:
     path, target = tmp_path / "log.db", tmp_path / "copy.db"

@@ -86,6 +86,7 @@ def one_by_one(state: State, events: Sequence[Event], *, after: int) -> tuple[St
     return state, effects
 
 
+@pytest.mark.heavy
 @given(talks, st.integers(0, 40), st.integers(0, 60))
 @settings(max_examples=400, deadline=None)
 def test_what_is_joined_folds_as_one_by_one(kinds: list[tuple[str, bytes]], after: int, cut: int) -> None:

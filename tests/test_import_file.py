@@ -36,6 +36,10 @@ TALK: Final = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content
 LEDGER: Final = Path(__file__).parents[1] / "ledger"
 
 
+EVERY: Final = 8
+"""Of the smallest files that many share one that is tried each time: each starts a command."""
+
+
 @pytest.fixture
 async def ledger(anyio_backend: object, tmp_path: Path) -> AsyncIterator[Ledger]:
     del anyio_backend
@@ -221,7 +225,13 @@ async def test_progress_hears_what_is_done(ledger: Ledger, tmp_path: Path) -> No
     assert heard == [("importing c", None), one.added]
 
 
-@pytest.mark.parametrize(("ending", "content"), [case[1:3] for case in SMALLEST], ids=[case[0] for case in SMALLEST])
+@pytest.mark.parametrize(
+    ("ending", "content"),
+    [
+        pytest.param(*case[1:3], id=case[0], marks=[pytest.mark.heavy] if number % EVERY else [])
+        for number, case in enumerate(SMALLEST)
+    ],
+)
 async def test_command_and_function_do_the_same(ledger: Ledger, tmp_path: Path, ending: str, content: bytes) -> None:
     path = tmp_path / f"c.{ending}"
     path.write_bytes(content)

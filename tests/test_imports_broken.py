@@ -65,6 +65,7 @@ def test_a_file_that_is_cut_anywhere_is_taken_as_far_as_it_came_or_refused(endin
     assert reason(tmp_path / f"c.{ending}", content) is None
 
 
+@pytest.mark.heavy
 def test_every_format_refuses_what_is_another_or_takes_it_as_its_own(tmp_path: Path) -> None:
     said = {}
     for name in sorted({*READERS, *STREAMS}):
@@ -100,6 +101,7 @@ def test_empty_files_and_what_is_no_text_are_refused(shell: Shell, tmp_path: Pat
     assert not shell.data.exists()
 
 
+@pytest.mark.heavy
 def test_a_line_of_a_hundred_megabytes_is_refused_by_its_number_and_memory_stays_sane(shell: Shell, tmp_path: Path) -> None:
     for name, head in (("line.jsonl", b'{"role":"user","content":"'), ("events.txt", b'data: {"type":"')):
         with (tmp_path / name).open("wb") as file:

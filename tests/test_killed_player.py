@@ -41,7 +41,13 @@ def play_and_kill(path: Path, database: Path, *, after_lines: int, rate: float) 
     return told[0]["run_id"], max(line.get("acknowledged_seq", 0) for line in told)
 
 
-@pytest.mark.parametrize("path", LONG, ids=lambda path: path.name.partition(".chunks")[0])
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.name.partition(".chunks")[0], marks=[pytest.mark.heavy] if number > 2 else [])
+        for number, path in enumerate(LONG)
+    ],
+)
 async def test_what_a_killed_player_left_is_recovered_as_a_prefix_and_nothing_acknowledged_is_lost(
     path: Path, tmp_path: Path
 ) -> None:

@@ -176,6 +176,7 @@ def test_a_tree_in_memory_is_what_its_log_says_however_it_is_taken_in(shared: Sh
     shared.runner.run(live(next(shared.names), random.Random(seed)))
 
 
+@pytest.mark.heavy
 @settings(max_examples=15, deadline=None, print_blob=True)
 @given(steps=conversations, seed=SEEDS)
 def test_a_tree_in_files_is_the_same_when_they_are_opened_again(steps: list[Step], seed: int) -> None:
@@ -190,6 +191,7 @@ def test_a_tree_in_files_is_the_same_when_they_are_opened_again(steps: list[Step
         asyncio.run(live(Path(folder), random.Random(seed)))
 
 
+@pytest.mark.heavy
 @settings(max_examples=200, deadline=None, print_blob=True)
 @given(log=hand_made_logs(), seed=SEEDS)
 def test_runs_with_odd_parents_that_end_in_any_order_are_where_the_log_puts_them(

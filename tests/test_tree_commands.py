@@ -58,6 +58,7 @@ def test_several_beginnings_are_turns_at_the_root(shell: Shell) -> None:
     ]
 
 
+@pytest.mark.heavy
 def test_ten_thousand_messages_stay_on_one_level(shell: Shell) -> None:
     fill(shell, lambda ledger: record(ledger, "c", turns(10_000)))
     lines = shell.run("tree", "c").splitlines()

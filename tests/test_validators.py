@@ -316,6 +316,7 @@ ITEMS: Final = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.heavy
 @given(st.lists(ITEMS, max_size=4), VALUES)
 def test_whatever_comes_no_rule_raises(items: list[Any], system: Any) -> None:
     validate_anthropic({"messages": items, "system": system})

@@ -54,7 +54,9 @@ def has_met_all(job: Job, path: Path, record: Record) -> bool:
     return record.acknowledged > 0 and (job != "many" or packed(path) > 0)
 
 
-@pytest.mark.parametrize("job", ["write", "many", "sweep", "snapshot", "all"])
+@pytest.mark.parametrize(
+    "job", ["all", *(pytest.param(job, marks=pytest.mark.heavy) for job in ("write", "many", "sweep", "snapshot"))]
+)
 async def test_what_a_killed_process_was_told_is_true(tmp_path: Path, chance: random.Random, job: Job) -> None:
     """Known faults K1, K2, K6, K8, K11, K16, K18, K20: one file lives through all rounds, so that recoveries pile up."""
     path, record = tmp_path / "log.db", Record()

@@ -122,7 +122,9 @@ def integrity(path: Path) -> str:
         return str(raw.execute("PRAGMA integrity_check").fetchone()[0])
 
 
-@pytest.mark.parametrize("job", ["write", "many", "sweep", "snapshot", "all"])
+@pytest.mark.parametrize(
+    "job", ["all", *(pytest.param(job, marks=pytest.mark.heavy) for job in ("write", "many", "sweep", "snapshot"))]
+)
 async def test_nothing_acknowledged_is_lost_to_a_power_cut(tmp_path: Path, chance: random.Random, job: Job) -> None:
     acknowledged = 0
     for path, lives in Cuts(tmp_path, record(tmp_path, job, "full", chance), chance):
