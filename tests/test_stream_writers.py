@@ -247,6 +247,17 @@ def test_a_delta_goes_out_as_a_delta() -> None:
         assert [event["delta"] for event in wire] == ["hal"]
 
 
+def test_what_the_end_of_a_call_says_counts_on_the_wire() -> None:
+    said = a_run(
+        ev.BlockStarted("a.1", 0, "tool_call", "get_", "c"),
+        ev.BlockDelta("a.1", 0, '{"x"'),
+        ev.BlockSealed("a.1", 0, parse="ok", text='{"x":1}', name="get_weather"),
+        ev.MessageFinished("a.1", "complete"),
+    )
+    [whole] = [chunk for chunk in ai_sdk(said) if chunk["type"] == "tool-input-available"]
+    assert (whole["toolName"], whole["input"]) == ("get_weather", {"x": 1})
+
+
 def test_a_run_that_fails_ends_with_its_error_and_what_is_open_stays_open() -> None:
     failed = a_run(*HALF, outcome="failed", error='{"message":"no more"}')
     assert agui(failed)[-1] == {"type": "RUN_ERROR", "message": "no more"}
