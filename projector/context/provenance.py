@@ -127,7 +127,8 @@ class _Digests:
 def _digest(message: Message) -> str:
     """Of what is said; not of its ids, approvals and citations, which come later without a change of the text."""
     said = [[one.kind, one.name, one.text, one.fields, one.input, one.parts, one.opaque] for one in message.blocks]
-    return hashlib.sha256(encode(said)).hexdigest()[:_LENGTH]
+    digest = hashlib.sha256(encode(said)).hexdigest()[:_LENGTH]
+    return f"f{digest[1:]}" if digest.isdecimal() else digest  # without a letter it would have no capitals
 
 
 def names_of(choice: Choice) -> list[str]:
