@@ -104,8 +104,8 @@ async def test_what_is_a_call_is_said_of_the_text_that_is_there() -> None:
         assert [(block.text, block.parse) for block in message.blocks] == [('{"a":1,}', "bad")]
     for text, parse in (('{"a":1}', "ok"), ('{"a":1', "bad")):
         async with open_ledger("memory:") as ledger:
-            begun = (added(calls("f", ""), 0), argues(text, "fc_f", 0))
-            [message] = await play(ledger, "responses", CREATED, *begun, done(calls("f", ""), 0), completed())
+            opened = (added(calls("f", ""), 0), argues(text, "fc_f", 0))
+            [message] = await play(ledger, "responses", CREATED, *opened, done(calls("f", ""), 0), completed())
             assert [(block.text, block.parse) for block in message.blocks] == [(text, parse)]
 
 
