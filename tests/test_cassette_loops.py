@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger import open_ledger
+from projector.formats.recordings import exchange_trees
 from tests.cassette_files import CHAT, CLAUDE, ask, call, completion, exchange, taken, write
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ledger import Ledger
+    from projector.formats.shared.history import HistoryMessage
     from tests.cassette_files import Told
 
 pytestmark = pytest.mark.anyio
@@ -216,3 +218,24 @@ async def test_calls_without_ids_are_answered_by_the_id_that_they_got(ledger: Le
     assert called.tool_call_id == answered.tool_call_id
     assert (called.tool_call_id or "").startswith(one.messages[1].id)
     assert [added.added for added in (await ledger.import_file(path)).conversations] == [0]
+
+
+async def test_many_conversations_in_a_cassette_cost_each_its_own(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[object] = []
+    key = exchange_trees._key
+
+    def counted(draft: HistoryMessage) -> str:
+        looked.append(draft)
+        return key(draft)
+
+    monkeypatch.setattr(exchange_trees, "_key", counted)
+    asked = [
+        {"model": "m", "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": f"{n}"}]} for n in range(40)
+    ]
+    told = await taken(
+        ledger, write(tmp_path / "c.yaml", *(exchange(CHAT, one, completion("a", f"c{n}")) for n, one in enumerate(asked)))
+    )
+    assert len(told) == 40
+    assert len(looked) <= 2 * sum(len(one.messages) for one in told)

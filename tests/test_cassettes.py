@@ -289,3 +289,17 @@ async def test_a_cassette_is_taken_in_once(ledger: Ledger, tmp_path: Path) -> No
     await taken(ledger, path)
     [again] = (await ledger.import_file(path)).conversations
     assert again.added == 0
+
+
+LAUGHS = "a:\n- &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"- &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10)
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "why"), [(LAUGHS, "unfold to more"), ("interactions: &a\n- *a\n", "stands inside of what it names")]
+)
+async def test_aliases_without_measure_are_refused(ledger: Ledger, tmp_path: Path, document: str, why: str) -> None:
+    (tmp_path / "c.yaml").write_text(document)
+    with pytest.raises(FileError, match=why):
+        await taken(ledger, tmp_path / "c.yaml")

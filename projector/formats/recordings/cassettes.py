@@ -14,7 +14,7 @@ import msgspec
 
 from projector.formats.format import FormatError
 from projector.formats.recordings.bodies import Body, headers_of, read_body
-from projector.formats.recordings.framing import BOM
+from projector.formats.recordings.framing import BOM, MAX_EVENT_BYTES
 from projector.formats.shared.fields import shown
 from projector.json_text import InvalidJson, JsonText, dump, is_json, split
 
@@ -139,11 +139,31 @@ def _document(text: bytes | str) -> Any:
     except ImportError as error:
         raise FormatError(_INSTALL) from error
     try:
-        return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        found = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        size = _size(found, {})
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}: " if mark is not None else ""
         raise FormatError(f"{place}this is no YAML ({getattr(error, 'problem', None) or error})") from error
+    if size > max(len(text), MAX_EVENT_BYTES):
+        raise FormatError(f"its aliases (*) unfold to more than {MAX_EVENT_BYTES:,} characters: write them out")
+    return found
+
+
+def _size(value: Any, known: dict[int, int | None]) -> int:
+    """How many characters a value has at least when it is written out; what is named by aliases is looked at once."""
+    if isinstance(value, str | bytes):
+        return len(value)
+    if not isinstance(value, dict | list | tuple | set):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = None
+        items = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+        known[id(value)] = 2 + sum(_size(item, known) for item in items)
+    size = known[id(value)]
+    if size is None:
+        raise FormatError("an alias (*) in it stands inside of what it names: no JSON does that")
+    return size
 
 
 def _exchange(item: Mapping[str, Any], place: str) -> Exchange:

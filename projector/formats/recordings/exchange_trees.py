@@ -49,9 +49,10 @@ def weave(turns: Sequence[Turn]) -> list[Woven]:
     """The conversations in these exchanges, in the order of their first requests."""
     trees: list[_Tree] = []
     for number, turn in enumerate(turns):
-        place = _find(trees, turn)
+        drafts = turn.sent.history.drafts
+        place = _find(trees, turn, list(map(_key, drafts)))
         if place is None:
-            place = _Place(_Tree(), None, turn.sent.history.drafts)
+            place = _Place(_Tree(), None, drafts)
             trees.append(place.tree)
         place.tree.add(number, turn, place)
     return [tree.woven() for tree in trees]
@@ -76,10 +77,11 @@ class _Tree:
     def __init__(self) -> None:
         self.drafts: list[HistoryMessage] = []
         self._keys: list[str] = []
-        self._children: dict[int | None, list[int]] = {None: []}
+        self._same: dict[tuple[int | None, str], int] = {}
+        """By its parent and its key, the message that was put there last."""
+        self._answered: dict[int | None, list[int]] = {}
         self._answers: dict[int, tuple[int, int]] = {}
         self._refs: dict[str, int] = {}
-        self._is_answer: set[int] = set()
         self._metadata: dict[str, JsonText] = {}
         self._losses: dict[str, Loss] = {}
 
@@ -94,18 +96,22 @@ class _Tree:
         for loss in (*turn.sent.history.losses, *turn.losses):
             self._losses.setdefault(loss.what, loss)
 
-    def find(self, drafts: Sequence[HistoryMessage]) -> _Place:
+    def find(self, drafts: Sequence[HistoryMessage], keys: Sequence[str]) -> _Place:
         """How far these messages are known."""
-        at: int | None = None
-        rest, is_said = drafts, False
-        while rest:
-            steps = ((child, self._step(child, rest)) for child in reversed(self._children[at]))
-            found = next(((child, behind) for child, behind in steps if behind is not None), None)
+        count, at, start = len(drafts), None, 0
+        is_said = False
+        while start < len(drafts):
+            found = self._step(at, drafts, keys, start)
             if found is None:
                 break
-            at, rest = found
+            at, behind = found
+            if behind is None:
+                start += 1
+            else:
+                drafts, keys, start = behind, list(map(_key, behind)), 0
             is_said = is_said or self.drafts[at].role not in _INSTRUCTIONS
-        return _Place(self, at, rest, is_said or (bool(drafts) and not rest), len(drafts) - len(rest))
+        rest = drafts[start:]
+        return _Place(self, at, rest, is_said or (count > 0 and not rest), count - len(rest))
 
     def behind(self, ref: str, drafts: Sequence[HistoryMessage]) -> _Place | None:
         """The place behind the answer that its provider gave this id; instructions that stand above are not repeated."""
@@ -126,7 +132,7 @@ class _Tree:
             self.drafts[at] = replace(self.drafts[at], ends_run=self.drafts[at].ends_run or "completed")
         for draft in answer:
             at = self._put(replace(draft, ends_run=draft.ends_run or "completed"), at)
-            self._is_answer.add(at)
+            self._answered.setdefault(self.drafts[at].parent, []).append(at)
             if draft.provider_ref is not None:
                 self._refs[draft.provider_ref] = at
             if is_kept:
@@ -136,8 +142,7 @@ class _Tree:
         number = len(self.drafts)
         self.drafts.append(replace(draft, parent=parent))
         self._keys.append(_key(draft))
-        self._children[parent].append(number)
-        self._children[number] = []
+        self._same[parent, self._keys[number]] = number
         return number
 
     def _has_above(self, at: int | None, draft: HistoryMessage) -> bool:
@@ -148,15 +153,21 @@ class _Tree:
             at = self.drafts[at].parent
         return False
 
-    def _step(self, child: int, drafts: Sequence[HistoryMessage]) -> Sequence[HistoryMessage] | None:
-        """What follows where these messages begin with that one; None where they do not."""
-        if self._keys[child] == _key(drafts[0]):
-            return drafts[1:]
-        own = self.drafts[child]
-        return _behind_answer(own, drafts) if child in self._is_answer and not is_left_out(own) else None
+    def _step(
+        self, at: int | None, drafts: Sequence[HistoryMessage], keys: Sequence[str], start: int
+    ) -> tuple[int, Sequence[HistoryMessage] | None] | None:
+        """The latest message behind `at` that stands at `start`, and what follows if that is no more as it was."""
+        same = self._same.get((at, keys[start]), -1)
+        for child in reversed(self._answered.get(at, ()) if drafts[start].role == "assistant" else ()):
+            if child <= same:
+                break
+            behind = None if is_left_out(self.drafts[child]) else _behind_answer(self.drafts[child], drafts[start:])
+            if behind is not None:
+                return child, behind
+        return None if same < 0 else (same, None)
 
 
-def _find(trees: Sequence[_Tree], turn: Turn) -> _Place | None:
+def _find(trees: Sequence[_Tree], turn: Turn, keys: Sequence[str]) -> _Place | None:
     """Where a request goes on: behind the answer that it names, or in the tree that knows most of it."""
     sent = turn.sent
     drafts = sent.history.drafts
@@ -164,7 +175,7 @@ def _find(trees: Sequence[_Tree], turn: Turn) -> _Place | None:
         named = (tree.behind(sent.goes_on_from, drafts) for tree in reversed(trees))
         if (found := next((place for place in named if place is not None), None)) is not None:
             return found
-    places = (tree.find(drafts) for tree in reversed(trees))
+    places = (tree.find(drafts, keys) for tree in reversed(trees))
     return max((place for place in places if place.is_said), key=lambda place: place.known, default=None)
 
 
