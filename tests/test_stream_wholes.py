@@ -9,6 +9,7 @@ import pytest
 
 from ledger import Ledger, open_ledger
 from ledger.upkeep.verify import verify
+from projector import Block
 from projector.formats.validators import validate_chat, validate_responses
 
 if TYPE_CHECKING:
@@ -352,3 +353,15 @@ async def test_no_count_of_tokens_falls_and_null_says_nothing(name: str, chunks:
         await play(ledger, name, *chunks)
         [run] = [run async for run in ledger.runs("c")]
         assert [(used.input, used.output) for used in run.usage.values()] == [(9, 5)]
+
+
+@pytest.mark.anyio
+async def test_an_end_that_says_more_brings_nothing_back_that_was_redacted() -> None:
+    async with open_ledger("memory:") as ledger:
+        async with ledger.run("c", format="responses") as run:
+            await run.feed(CREATED)
+            await run.feed(done(said("PIN 47"), 0))
+            await ledger.redact("c", f"{run.run_id}.1", [Block("text", text="(gone)")])
+            await run.feed(completed(said("PIN 4711")))
+        assert [message.text for message in await ledger.transcript("c")] == ["(gone)"]
+        assert "redacted" in (await ledger.anomalies("c"))[0].why
