@@ -10,7 +10,10 @@ import pytest
 from ledger import Ledger, open_ledger
 from ledger.upkeep.verify import verify
 from projector import Block
+from projector import events as ev
+from projector.formats.ai_sdk.stream_writer import AiSdkStreamWriter
 from projector.formats.validators import validate_chat, validate_responses
+from projector.json_text import raw
 
 if TYPE_CHECKING:
     from projector import Message
@@ -365,3 +368,16 @@ async def test_an_end_that_says_more_brings_nothing_back_that_was_redacted() -> 
             await run.feed(completed(said("PIN 4711")))
         assert [message.text for message in await ledger.transcript("c")] == ["(gone)"]
         assert "redacted" in (await ledger.anomalies("c"))[0].why
+
+
+def test_a_result_finds_a_call_that_went_out_before_its_id_was_known() -> None:
+    writer, ask = AiSdkStreamWriter(), ev.ToolApproval("c", "p")
+    bodies = [
+        ev.RunStarted("r", None, "submit", "r"), ev.MessageStarted("r", "m", "assistant"),
+        ev.BlockStarted("m", 0, "tool_call", "f"), ev.BlockSealed("m", 0, parse="ok", tool_call_id="c"), ask,
+        ev.ToolResult("r", "t", "c", "ok", raw('[{"kind":"text","text":"1"}]')),
+    ]  # fmt: skip
+    chunks = [chunk for body in bodies for chunk in writer.feed(body)]
+    told = [(chunk["type"], chunk["toolCallId"]) for chunk in chunks if "toolCallId" in chunk]
+    assert {ref for _, ref in told} == {"call_m_0"}
+    assert {"tool-approval-request", "tool-output-available"} <= {kind for kind, _ in told}
