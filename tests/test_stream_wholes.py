@@ -11,6 +11,7 @@ from ledger import Ledger, open_ledger
 from ledger.upkeep.verify import verify
 from projector import Block
 from projector import events as ev
+from projector.formats.agui.stream_writer import AguiStreamWriter
 from projector.formats.ai_sdk.stream_writer import AiSdkStreamWriter
 from projector.formats.validators import validate_chat, validate_responses
 from projector.json_text import raw
@@ -381,3 +382,8 @@ def test_a_result_finds_a_call_that_went_out_before_its_id_was_known() -> None:
     told = [(chunk["type"], chunk["toolCallId"]) for chunk in chunks if "toolCallId" in chunk]
     assert {ref for _, ref in told} == {"call_m_0"}
     assert {"tool-approval-request", "tool-output-available"} <= {kind for kind, _ in told}
+    other = AguiStreamWriter()
+    events = [event for body in bodies for event in other.feed(body)]
+    assert [event["toolCallId"] for event in events if event["type"] in ("TOOL_CALL_END", "TOOL_CALL_RESULT")] == [
+        "call_m_0"
+    ] * 2
