@@ -162,6 +162,8 @@ def seal_block(draft: MessageDraft, body: events.BlockSealed) -> MessageDraft:
     """A block is whole. Its end counts where it says something else than what was streamed."""
     known = draft.sealed.get(body.block)
     if known is not None and body.text is not None:
+        if known[0] == draft.seq:  # no block began there: it stands in the place of what was redacted
+            raise Refused(f"block {body.block} of {body.message_id} was redacted")
         return replace(draft, sealed=draft.sealed.replace(body.block, (known[0], _as_ended(known[1], body))))
     _require_unfinished(draft)
     block = _live_block(draft, body.block)

@@ -128,6 +128,21 @@ def test_calls_of_the_first_version_have_ids_by_their_place_however_they_come() 
         assert said(message.blocks) == [("tool_call", "f", "r.1.call1", {"a": 1}), ("tool_call", "f", "r.1.call2", {"a": 2})]
 
 
+def test_the_end_of_the_first_version_wins_over_what_was_streamed() -> None:
+    calls = [{"name": "g", "parameters": {"a": 2}}, {"name": "h", "parameters": {}}]
+    begun = {"event_type": "tool-calls-chunk", "tool_call_delta": {"index": 0, "name": "f", "parameters": '{"a": 1}'}}
+    whole = {"event_type": "tool-calls-generation", "tool_calls": [{"name": "f", "parameters": {"a": 1}}]}
+    end = FIRST[-1] | {"response": {"text": "So it was.", "tool_calls": calls}}
+    right = [("text", "So it was.", 0), ("tool_call", "g", "r.1.call1", {"a": 2}), ("tool_call", "h", "r.1.call2", {})]
+    for events in ([*FIRST[:3], begun, whole], [*FIRST[:3], begun], [*FIRST[:3], whole]):
+        [message], _, _ = played("cohere", [*events, end])
+        assert (said(message.blocks), message.status) == (right, "complete")
+    [message], _, _ = played("cohere", [*FIRST[:3], end])
+    assert said(message.blocks) == right
+    around = [*FIRST[:2], begun, FIRST[2], FIRST[-1] | {"response": {"text": "So it is. Yes."}}]
+    assert [block.text for block in played("cohere", around)[0][0].blocks] == ["So ", '{"a": 1}', "it is. Yes."]
+
+
 @pytest.mark.parametrize("events", [CALLS, TEXT, FIRST], ids=["calls", "text", "first"])
 def test_a_stream_that_is_cut_keeps_what_came(events: list[Any]) -> None:
     check_cuts("cohere", events)

@@ -14,7 +14,7 @@ from projector.formats.recordings.exchanges import format_of
 from projector.formats.recordings.transport import read_all
 from tests.new_streams import check_cuts, check_exports, played, read, said
 from tests.shared_data import files, naughty, needs_data, read_bytes
-from tests.ui_readings import play
+from tests.ui_readings import folded, play
 
 NAME: Final = "gemini-interactions"
 USAGE: Final = {"total_input_tokens": 20, "total_output_tokens": 7, "total_thought_tokens": 5, "total_tool_use_tokens": 3,
@@ -134,6 +134,46 @@ def test_a_stream_that_is_cut_keeps_what_came(events: list[Any]) -> None:
 def test_steps_that_only_the_end_has_are_not_lost() -> None:
     [message], _, _ = played(NAME, [created(), *STREAM[2:6], completed(steps=WHOLE["steps"])])
     assert said(message.blocks) == SAID
+
+
+def test_the_final_list_wins_over_what_was_streamed() -> None:
+    thought, search, found, output, call = (dict(step) for step in WHOLE["steps"])
+    thought |= {"summary": [{"type": "text", "text": "well"}], "signature": "bmV3"}
+    found |= {"result": [{"title": "U"}]}
+    output["content"] = [{"type": "text", "text": "So it was.", "annotations": [URL, URL]}, output["content"][1]]
+    call |= {"name": "g", "arguments": {"a": 2}}
+    right = [("reasoning", "well", 0), *SAID[1:3], ("text", "So it was.", 2), SAID[4], ("tool_call", "g", "c", {"a": 2})]
+    steps = [thought, search, found, output, call]
+    open_ended = [event for event in STREAM if event["event_type"] != "step.stop"]
+    for events in (STREAM[:-1], open_ended[:-1]):
+        for listed in (steps, steps[::-1], [step for step in steps if step is not search]):
+            _, bodies = play(STREAMS[NAME], [*events, completed(steps=listed)])
+            [message] = folded(bodies).all_messages()
+            assert said(message.blocks) == right
+            assert (message.blocks[0].signature, message.status) == ("bmV3", "complete")
+            assert json.loads(message.blocks[2].opaque or "")["payload"] == found
+    _, bodies = play(STREAMS[NAME], [*STREAM[:-1], completed(steps=WHOLE["steps"])])
+    assert len(bodies) == len(play(STREAMS[NAME], STREAM)[1])  # nothing is said twice
+
+
+def test_a_call_that_only_the_final_list_has_is_known_by_its_id() -> None:
+    other = {"type": "function_call", "id": "d", "name": "h", "arguments": {}}
+    [message], _, _ = played(NAME, [created(), *STREAM[-5:-1], completed(steps=[other, WHOLE["steps"][4]])])
+    assert said(message.blocks) == [("tool_call", "f", "c", {"a": 1}), ("tool_call", "h", "d", {})]
+
+
+def test_texts_that_the_final_list_has_apart_are_those_that_were_streamed_as_one() -> None:
+    apart = [{"type": "text", "text": "So "}, {"type": "text", "text": "it is.", "annotations": [URL]}]
+    steps = [{"type": "model_output", "content": [*apart, WHOLE["steps"][3]["content"][1]]}]
+    [message], _, _ = played(NAME, [created(), *STREAM[11:17], completed(steps=steps)])
+    assert said(message.blocks) == SAID[3:5]
+
+
+def test_a_result_that_the_final_list_has_once_more_is_one() -> None:
+    result = {"type": "function_result", "call_id": "c", "result": "ok"}
+    for ends in ([stops(0)], []):
+        events = [created(), begins(0, "function_result", call_id="c", result="ok"), *ends, completed(steps=[result])]
+        assert sum(isinstance(body, ToolResult) for body in play(STREAMS[NAME], events)[1]) == 1
 
 
 def test_a_functions_result_inside_a_response_is_a_result() -> None:

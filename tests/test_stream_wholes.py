@@ -9,7 +9,12 @@ import pytest
 
 from ledger import Ledger, open_ledger
 from ledger.upkeep.verify import verify
+from projector import Block
+from projector import events as ev
+from projector.formats.agui.stream_writer import AguiStreamWriter
+from projector.formats.ai_sdk.stream_writer import AiSdkStreamWriter
 from projector.formats.validators import validate_chat, validate_responses
+from projector.json_text import raw
 
 if TYPE_CHECKING:
     from projector import Message
@@ -357,3 +362,33 @@ async def test_no_count_of_tokens_falls_and_null_says_nothing(name: str, chunks:
         await play(ledger, name, *chunks)
         [run] = [run async for run in ledger.runs("c")]
         assert [(used.input, used.output) for used in run.usage.values()] == [(9, 5)]
+
+
+@pytest.mark.anyio
+async def test_an_end_that_says_more_brings_nothing_back_that_was_redacted() -> None:
+    async with open_ledger("memory:") as ledger:
+        async with ledger.run("c", format="responses") as run:
+            await run.feed(CREATED)
+            await run.feed(done(said("PIN 47"), 0))
+            await ledger.redact("c", f"{run.run_id}.1", [Block("text", text="(gone)")])
+            await run.feed(completed(said("PIN 4711")))
+        assert [message.text for message in await ledger.transcript("c")] == ["(gone)"]
+        assert "redacted" in (await ledger.anomalies("c"))[0].why
+
+
+def test_a_result_finds_a_call_that_went_out_before_its_id_was_known() -> None:
+    writer, ask = AiSdkStreamWriter(), ev.ToolApproval("c", "p")
+    bodies = [
+        ev.RunStarted("r", None, "submit", "r"), ev.MessageStarted("r", "m", "assistant"),
+        ev.BlockStarted("m", 0, "tool_call", "f"), ev.BlockSealed("m", 0, parse="ok", tool_call_id="c"), ask,
+        ev.ToolResult("r", "t", "c", "ok", raw('[{"kind":"text","text":"1"}]')),
+    ]  # fmt: skip
+    chunks = [chunk for body in bodies for chunk in writer.feed(body)]
+    told = [(chunk["type"], chunk["toolCallId"]) for chunk in chunks if "toolCallId" in chunk]
+    assert {ref for _, ref in told} == {"call_m_0"}
+    assert {"tool-approval-request", "tool-output-available"} <= {kind for kind, _ in told}
+    other = AguiStreamWriter()
+    events = [event for body in bodies for event in other.feed(body)]
+    assert [event["toolCallId"] for event in events if event["type"] in ("TOOL_CALL_END", "TOOL_CALL_RESULT")] == [
+        "call_m_0"
+    ] * 2

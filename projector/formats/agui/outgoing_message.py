@@ -66,6 +66,11 @@ class OutgoingMessage:
         said = "" if block is None else block.grow(body)
         return [content(block, said)] if block is not None and said and block.ref else []
 
+    def ref_of(self, number: int) -> str | None:
+        """What AG-UI calls a block that is open."""
+        block = self._open.get(number)
+        return None if block is None else block.ref
+
     def seal(self, body: ev.BlockSealed) -> Wire:
         """A block is whole. Its text may go on with the next one, so that it ends when something else comes."""
         block = self._open.get(body.block)

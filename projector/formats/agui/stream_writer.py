@@ -11,6 +11,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from projector import events as ev
 from projector.formats.agui.outgoing_message import OutgoingMessage, Wire
 from projector.formats.agui.parts import PROVIDER
@@ -72,6 +74,8 @@ class AguiStreamWriter:
         """Open steps: the name of each, and the messages that began in it."""
         self._calls: set[str] = set()
         """The ids of calls that are open."""
+        self._begun_as: dict[str, str] = {}
+        """Under which id a call went out that has another one in the end."""
         self._messages: dict[str, OutgoingMessage] = {}
         self._expected: dict[str, list[dict[str, Any]]] = {}
 
@@ -139,6 +143,9 @@ class AguiStreamWriter:
     def seal_block(self, body: ev.BlockSealed) -> Wire:
         """A block is whole."""
         message = self._messages.get(body.message_id)
+        ref = None if message is None else message.ref_of(body.block)
+        if ref and body.tool_call_id is not None:
+            self._begun_as[body.tool_call_id] = ref
         return [] if message is None else message.seal(body)
 
     def finish_message(self, body: ev.MessageFinished) -> Wire:
@@ -153,6 +160,7 @@ class AguiStreamWriter:
             return events
         for message in self._messages.values():
             events += message.end_call(body.tool_call_id)
+        body = replace(body, tool_call_id=self._begun_as.get(body.tool_call_id, body.tool_call_id))
         expected = self._expected.pop(body.message_id, None)
         written = Writer().pieces(one_result(body)) if expected is None else []
         return events + [event for piece in expected or written for event in whole(piece)]

@@ -28,6 +28,8 @@ class OutgoingMessage:
         self._messages: dict[str, _Source] = {}
         self._blocks: dict[tuple[str, int], GrowingBlock] = {}
         self._calls: dict[str, _Call] = {}
+        self._begun_as: dict[str, str] = {}
+        """Under which id a call went out that has another one in the end."""
         self._parts = 0
         self._in_step = False
 
@@ -121,6 +123,8 @@ class OutgoingMessage:
             return self._answer_by_provider(source, whole)
         if block.kind in _CALLS:
             call = self._calls[block.ref]
+            if body.tool_call_id is not None:
+                self._begun_as[body.tool_call_id] = block.ref
             call.block = replace(whole, tool_call_id=block.ref, approval=call.block.approval)
             call.part = block.known or _written(source, call.block)
             is_waiting = block.known is None and "input" not in call.part
@@ -144,6 +148,7 @@ class OutgoingMessage:
         return [part] if is_chunk(part) else []
 
     def _answer(self, body: ev.ToolResult) -> Chunks:
+        body = replace(body, tool_call_id=self._begun_as.get(body.tool_call_id, body.tool_call_id))
         call = self._calls.get(body.tool_call_id)
         if call is None or (call.status not in (None, *_NO_TRUTH)):
             return []
@@ -173,6 +178,7 @@ class OutgoingMessage:
         return [] if said is None else [said | {"providerExecuted": True}]
 
     def _ask(self, body: ev.ToolApproval) -> Chunks:
+        body = replace(body, tool_call_id=self._begun_as.get(body.tool_call_id, body.tool_call_id))
         call = self._calls.get(body.tool_call_id)
         if call is None:
             return []

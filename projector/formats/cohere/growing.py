@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from projector import events as ev
 from projector.formats.cohere.parts import KIND_OF, PLAN, TEXT_OF, citation
-from projector.formats.shared.response import OpenBlock, ResponseDraft
+from projector.formats.shared.response import OpenBlock, ResponseDraft, is_same
 from projector.formats.shared.stream import maybe_object, maybe_text, maybe_whole, need_object, need_text
 from projector.json_text import JsonText, decode, raw, split
-from projector.message import Block
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from projector.message import Block
 
 
 class Answer(ResponseDraft[OpenBlock]):
@@ -23,8 +26,10 @@ class Answer(ResponseDraft[OpenBlock]):
         self._numbers: dict[JsonText, int] = {}
         self._plan: int | None = None
         self._calls = 0
-        self.said: list[str] = []
-        """Text that goes on without an index, as the first version streams it."""
+        self._spoken: list[OpenBlock] = []
+        """Texts that go on without an index, as the first version streams them."""
+        self._first_calls: list[tuple[OpenBlock, str | None]] = []
+        """Its calls, with the name that each began under."""
 
     def plan(self, text: str) -> list[ev.Body]:
         """More of what the model is about to do."""
@@ -36,8 +41,27 @@ class Answer(ResponseDraft[OpenBlock]):
 
     def speak(self, text: str) -> list[ev.Body]:
         """More text."""
-        self.said.append(text)
-        return self.say("text", None, text) if text else []
+        if not text:
+            return []
+        bodies = self.say("text", None, text)
+        if self.growing is not None and self.growing not in self._spoken[-1:]:
+            self._spoken.append(self.growing)
+        return bodies
+
+    def speak_whole(self, text: str) -> list[ev.Body]:
+        """All that was said: what was left out is added, another text counts."""
+        if not self._spoken:
+            return self.speak(text)
+        *before, block = self._spoken
+        for other in before:
+            text = other.beyond(text) or ""
+        if block is self.growing:
+            return self.complete(block, text)
+        if not text or block.beyond(text) == "":
+            return []
+        block.text = text
+        block.become(text)
+        return [self.sealed(block)]
 
     def take_content(self, index: JsonText, content: Mapping[str, JsonText]) -> list[ev.Body]:
         """A content begins, or goes on."""
@@ -68,7 +92,9 @@ class Answer(ResponseDraft[OpenBlock]):
         bodies: list[ev.Body] = []
         if block is None:
             block = OpenBlock("tool_call")
-            bodies = [*self.hush(), *self.begin(key, block, maybe_text(delta, "name"), self.name_call(None))]
+            name = maybe_text(delta, "name")
+            bodies = [*self.hush(), *self.begin(key, block, name, self.name_call(None))]
+            self._first_calls.append((block, name))
         return bodies + self.grow(block, maybe_text(delta, "parameters") or "")
 
     def put_first_calls(self, calls: Iterable[JsonText]) -> list[ev.Body]:
@@ -77,18 +103,29 @@ class Answer(ResponseDraft[OpenBlock]):
         for at, text in enumerate(calls):
             call = split(text)
             name, given = need_text(call, "name"), call.get("parameters", "{}")
-            block = self.open.get(("call", str(at)))
-            if block is None:
-                ref = self.name_call(None)
-                bodies += self.put(Block("tool_call", name=name, tool_call_id=ref, input=given, parse="ok"))
-            else:
-                block.whole = given
-                bodies += self.seal(("call", str(at)))
+            if at < len(self._first_calls):
+                bodies += self._correct_call(at, name, given)
+                continue
+            block = OpenBlock("tool_call")
+            block.given = given
+            key = ("call", f"whole {at}")
+            bodies += self.begin(key, block, name, self.name_call(None)) + self.seal(key)
+            self._first_calls.append((block, name))
         return bodies
 
-    def has_calls(self) -> bool:
-        """Whether a call was said."""
-        return self._calls > 0
+    def _correct_call(self, at: int, name: str, given: JsonText) -> list[ev.Body]:
+        block, began_as = self._first_calls[at]
+        key = next((key for key, other in self.open.items() if other is block), None)
+        text = "".join(block.pieces)
+        is_known = is_same(text or block.whole or block.given, given) and name in (began_as, block.final_name)
+        if key is None and is_known:
+            return []
+        block.final_name = name if name != began_as else None
+        block.whole = given
+        if key is not None:
+            return self.seal(key)
+        end = self.sealed(block)
+        return [replace(end, text=text if end.text is None else end.text)]
 
     def name_call(self, ref: str | None) -> str:
         """The id of a call; one that has none is named by its place."""

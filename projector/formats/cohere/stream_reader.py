@@ -161,11 +161,8 @@ class CohereStream(StreamReader[dict[str, JsonText]]):
         """`stream-end`: the answer once more, with usage."""
         response = maybe_object(fields, "response")
         bodies, draft = self._open()
-        whole, said = maybe_text(response, "text") or "", "".join(draft.said)
-        if whole.startswith(said):
-            bodies += draft.speak(whole[len(said) :])
-        if not draft.has_calls():
-            bodies += draft.put_first_calls(split_array(_list(response, "tool_calls")))
+        bodies += draft.speak_whole(maybe_text(response, "text") or "")
+        bodies += draft.put_first_calls(split_array(_list(response, "tool_calls")))
         return bodies + self._end_first(draft, response | {"finish_reason": fields.get("finish_reason", "null")})
 
     def answer(self, fields: dict[str, JsonText]) -> list[ev.Body]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from projector import events as ev
 from projector.formats.gemini_interactions.parts import (
@@ -18,9 +21,9 @@ from projector.formats.gemini_interactions.parts import (
 )
 from projector.formats.shared.fields import Fields, is_whole, says_nothing
 from projector.formats.shared.payloads import opaque
-from projector.formats.shared.response import OpenBlock, ResponseDraft
+from projector.formats.shared.response import OpenBlock, ResponseDraft, is_same
 from projector.formats.shared.stream import maybe_text, maybe_whole, need_text
-from projector.json_text import JsonText, decode, dump, join_fields, raw, split, split_array
+from projector.json_text import JsonText, decode, dump, join_fields, raw, split, split_array, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,15 +39,105 @@ class Answer(ResponseDraft["_Step"]):
         super().__init__(run_id, message_id, step, ref)
         self._types: dict[JsonText, str] = {}
         self._texts: dict[JsonText, int] = {}
+        self._blocks: dict[JsonText, list[_Step]] = {}
+        """What came of each step; of contents only their texts."""
+        self._others: dict[JsonText, int] = {}
+        """How many contents of a step are no text."""
+        self._ends: dict[_Step, ev.BlockSealed] = {}
+        self._cited: dict[int, int] = {}
 
-    def knows(self, index: JsonText) -> bool:
-        """Whether this step has begun."""
-        return index in self._types
+    def match(self, steps: list[JsonText]) -> list[JsonText | None]:
+        """Which step each of the final list was: by its id, else by its place among those of its type that have none."""
+        ids = {ref: index for index, blocks in self._blocks.items() for block in blocks if (ref := _id_of(block.fields))}
+        unnamed = self._types.keys() - ids.values()
+        left = defaultdict[str, deque[JsonText]](deque)
+        for index, kind in self._types.items():
+            left[_sort_of(kind)].append(index)
+        found: list[JsonText | None] = []
+        for at, step in enumerate(steps):
+            fields, place = split(step), str(at)
+            sort = _sort_of(need_text(fields, "type"))
+            ref = _id_of(fields)
+            known = None if ref is None else ids.get(ref)
+            if known is None:
+                queue = left[sort]
+                while queue and queue[0] not in unnamed:
+                    queue.popleft()
+                is_there = place in unnamed and _sort_of(self._types[place]) == sort
+                known = place if is_there else queue[0] if queue else None
+            if known is not None:
+                unnamed.discard(known)
+            found.append(known)
+        return found
+
+    def correct(self, index: JsonText, source: JsonText) -> list[ev.Body]:
+        """What the final list says of a step that was streamed: what was left out is added, something else wins."""
+        fields = split(source)
+        if _sort_of(self._types[index]) == OUTPUT:
+            contents = split_array(_list(fields, "content")) if fields["type"] == dump(OUTPUT) else [source]
+            return self._correct_contents(index, contents)
+        [block, *_] = self._blocks[index]
+        if block.number < 0:
+            return self._grow_step(index, block, "", fields)
+        text = block.learn_whole(fields)
+        if block.kind == "reasoning":
+            return self._correct_block(block, text)
+        end = self._ends.get(block)
+        if end is not None:
+            now = self.sealed(block)
+            if _says(now) != _says(end):
+                self._ends[block] = now = replace(now, text="".join(block.pieces) if now.text is None else now.text)
+                return [now]
+        return []
+
+    def _correct_block(self, block: _Step, text: str) -> list[ev.Body]:
+        end = self._ends.get(block)
+        if end is None:
+            return self.complete(block, text)
+        if not text or (block.beyond(text) == "" and end.signature == block.signature):
+            return []
+        block.become(text)
+        block.text = text
+        self._ends[block] = now = self.sealed(block)
+        return [now]
+
+    def _correct_contents(self, index: JsonText, contents: list[JsonText]) -> list[ev.Body]:
+        blocks, bodies = self._blocks.setdefault(index, []), list[ev.Body]()
+        known = [len(blocks), self._others.get(index, 0)]
+        counts = [0, 0]
+        for content, text, cited in _joined(contents, into=known[0]):
+            is_media = text is None
+            at, is_new = counts[is_media], counts[is_media] >= known[is_media]
+            counts[is_media] += 1
+            if text is None:
+                bodies += self._take_content(index, content) if is_new else []
+                continue
+            bodies += self._begin_text(index) + self.grow(blocks[at], text) if is_new else self._correct_block(blocks[at], text)
+            bodies += self._cite_block(blocks[at], cited) + (self.seal((index, "text")) if is_new else [])
+        return bodies
+
+    def _cite_block(self, block: _Step, annotations: list[JsonText]) -> list[ev.Body]:
+        news = annotations[self._cited.get(block.number, 0) :]
+        return [body for one in news for body in self.cite(block.number, citation(one))]
+
+    def cite(self, number: int, citation: JsonText) -> list[ev.Body]:
+        """A source of what a block says."""
+        self._cited[number] = self._cited.get(number, 0) + 1
+        return super().cite(number, citation)
+
+    def seal(self, key: object) -> list[ev.Body]:
+        """A block is whole; what was said of its end is known, as the final list may say more."""
+        block = self.open.pop(key, None)
+        if block is None:
+            return []
+        self._ends[block] = end = self.sealed(block)
+        return [end]
 
     def begin_step(self, index: JsonText, source: JsonText) -> list[ev.Body]:
         """A step begins, with what is said of it already."""
         fields = split(source)
         kind = self._types[index] = need_text(fields, "type")
+        self._blocks.pop(index, None)  # an index that is used once more
         bodies = self.seal(index)
         if kind == OUTPUT:
             contents = split_array(_list(fields, "content"))
@@ -53,6 +146,7 @@ class Answer(ResponseDraft["_Step"]):
             is_empty = says_nothing(fields.get("text", '""')) and not fields.keys() & {"data", "uri"}
             return bodies if is_empty else bodies + self._take_content(index, source)
         block = _Step(kind, fields)
+        self._blocks[index] = [block]
         if kind == CALL and "name" not in fields:  # the older form names it in its delta
             self.open[index] = block
             return bodies
@@ -122,13 +216,15 @@ class Answer(ResponseDraft["_Step"]):
 
     def _grow_text(self, index: JsonText, text: str) -> list[ev.Body]:
         self._types.setdefault(index, OUTPUT)
-        block = self.open.get((index, "text"))
-        bodies: list[ev.Body] = []
-        if block is None:
-            block = _Step("text", {})
-            bodies = self.begin((index, "text"), block)
-            self._texts[index] = block.number
-        return bodies + self.grow(block, text)
+        bodies = [] if (index, "text") in self.open else self._begin_text(index)
+        return bodies + self.grow(self.open[index, "text"], text)
+
+    def _begin_text(self, index: JsonText) -> list[ev.Body]:
+        block = _Step("text", {})
+        self._blocks.setdefault(index, []).append(block)
+        bodies = self.seal((index, "text")) + self.begin((index, "text"), block)
+        self._texts[index] = block.number
+        return bodies
 
     def _take_content(self, index: JsonText, source: JsonText) -> list[ev.Body]:
         """A content of a step: text goes on, all else comes whole."""
@@ -137,6 +233,7 @@ class Answer(ResponseDraft["_Step"]):
         self._types.setdefault(index, OUTPUT)
         if block.kind == "text":
             return self._grow_text(index, block.text) + self._cite(index, split(source)) + self.seal((index, "text"))
+        self._others[index] = self._others.get(index, 0) + 1
         return self.seal((index, "text")) + self.put(block)
 
     def _cite(self, index: JsonText, fields: Mapping[str, JsonText]) -> list[ev.Body]:
@@ -163,6 +260,19 @@ class _Step(OpenBlock):
         """More fields, as some deltas bring them whole."""
         self.fields |= fields
         self.given = _arguments(self.fields)
+
+    def learn_whole(self, fields: Mapping[str, JsonText]) -> str:
+        """What the final list says of it, which wins over what was streamed; its text."""
+        named, called = self.name(), self.call_id()
+        self.learn({name: text for name, text in fields.items() if name != "type"})
+        self.signature = maybe_text(fields, "signature") or self.signature
+        if self.name() != named:
+            self.final_name = self.name()
+        if self.call_id() != called:
+            self.final_call_id = self.call_id()
+        if not says_nothing(fields.get("arguments", "null")) and not is_same("".join(self.pieces), self.given):
+            self.whole = self.given
+        return self.summary()
 
     def name(self) -> str | None:
         """The tool's name; one of Google's own is named by its step."""
@@ -196,6 +306,41 @@ def _arguments(fields: Mapping[str, JsonText]) -> JsonText:
     given = fields.get("arguments", "{}")
     text = decode(given) if given.startswith('"') else ""
     return text if isinstance(text, str) and is_whole(text) else given
+
+
+def _joined(contents: list[JsonText], *, into: int) -> list[tuple[JsonText, str | None, list[JsonText]]]:
+    """Contents with the text and the annotations of each. Where they are more than was streamed, as deltas join them."""
+    joined: list[tuple[JsonText, str | None, list[JsonText]]] = []
+    made = [content_block(Fields(content, "a content")) for content in contents]
+    is_more = sum(block.kind == "text" for block in made) > into > 0
+    for content, block in zip(contents, made, strict=True):
+        text, cited = (block.text, _annotations(content)) if block.kind == "text" else (None, [])
+        before = joined[-1] if joined and is_more else None
+        if text is not None and before is not None and before[1] is not None:
+            joined[-1] = before[0], before[1] + text, before[2] + cited
+        else:
+            joined.append((content, text, cited))
+    return joined
+
+
+def _annotations(content: JsonText) -> list[JsonText]:
+    return split_array(_list(split(content), "annotations"))
+
+
+def _id_of(fields: Mapping[str, JsonText]) -> tuple[str, str] | None:
+    """What names a step: its own id, or that of the call it answers."""
+    return next(((name, ref) for name in ("id", "call_id") if (ref := maybe_text(fields, name)) is not None), None)
+
+
+def _sort_of(kind: str) -> str:
+    """The type of a step; contents of the older form are what a model put out."""
+    return OUTPUT if kind == "text" or kind in MEDIA else kind
+
+
+def _says(end: ev.BlockSealed) -> tuple[object, ...]:
+    """What the end of a block says, however its JSON is written."""
+    values = (decode(text) if (text := text_of(given)) else None for given in (end.opaque, end.input))
+    return (end.text, end.name, end.tool_call_id, end.signature, *values)
 
 
 def _list(fields: Mapping[str, JsonText], name: str) -> JsonText:

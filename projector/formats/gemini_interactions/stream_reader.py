@@ -44,6 +44,8 @@ class InteractionsStream(StreamReader[dict[str, JsonText]]):
         super().__init__(run_id, mint)
         self._draft: Answer | None = None
         self._results: dict[JsonText, dict[str, JsonText]] = {}
+        self._has_come_back: set[JsonText | None] = set()
+        """The calls whose results were told."""
 
     def _refusal(self, error: InvalidJson) -> FormatError:
         return FormatError(f"{_EXPECTED} ({error})")
@@ -120,11 +122,8 @@ class InteractionsStream(StreamReader[dict[str, JsonText]]):
         return []
 
     def _finish(self, draft: Answer, interaction: dict[str, JsonText]) -> list[ev.Body]:
-        bodies: list[ev.Body] = []
         given = interaction.get("steps", interaction.get("outputs", "[]"))
-        for at, step in enumerate(split_array(given) if given.startswith("[") else []):
-            if not draft.knows(str(at)) and str(at) not in self._results:
-                bodies += self.start_step({"index": str(at), "step": step}) + self.stop_step({"index": str(at)})
+        bodies = self._take_list(draft, split_array(given) if given.startswith("[") else [])
         bodies += draft.note_news(_rest(interaction)) + draft.measure(interaction.get("usage", "null"))
         status = maybe_text(interaction, "status")
         if status in _OPEN:
@@ -133,6 +132,27 @@ class InteractionsStream(StreamReader[dict[str, JsonText]]):
         if status in _BROKEN:
             return bodies
         return bodies + self._seal(draft)
+
+    def _take_list(self, draft: Answer, steps: list[JsonText]) -> list[ev.Body]:
+        """The steps as the end has them: those that were streamed are corrected, the others come behind them."""
+        bodies: list[ev.Body] = []
+        for at, (step, index) in enumerate(zip(steps, draft.match(steps), strict=True)):
+            fields, new = split(step), f"list {at}"
+            if need_text(fields, "type") == RESULT:
+                bodies += self._take_result(new, fields)
+            elif index is not None:
+                bodies += draft.correct(index, step)
+            else:
+                bodies += draft.begin_step(new, step) + draft.end_step(new)
+        return bodies
+
+    def _take_result(self, index: JsonText, fields: dict[str, JsonText]) -> list[ev.Body]:
+        call_id = fields.get("call_id")
+        if call_id in self._has_come_back:
+            return []
+        index = next((known for known, result in self._results.items() if result.get("call_id") == call_id), index)
+        self._results[index] = self._results.get(index, {}) | fields
+        return self._end_result(index)
 
     def _close(self) -> list[ev.Body]:
         if self._draft is None or self._draft.is_finished or self._end.outcome != "incomplete":
@@ -150,12 +170,13 @@ class InteractionsStream(StreamReader[dict[str, JsonText]]):
         if fields is None:
             return []
         result = Fields("{" + ",".join(f"{dump(name)}:{text}" for name, text in fields.items()) + "}", "the result")
+        self._has_come_back.add(fields.get("call_id"))
         parts, status = raw(result_parts(result)), result_status(result)
         return [ev.ToolResult(self._run_id, self._mint(), result.text("call_id"), status, parts)]
 
     def _start(self, ref: str | None) -> list[ev.Body]:
         bodies, self._draft = self._begin_next(self._draft, Answer, ref)
-        self._results = {}
+        self._results, self._has_come_back = {}, set()
         return bodies
 
     def _known(self) -> Answer:
