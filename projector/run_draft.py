@@ -181,14 +181,15 @@ def differs(draft: MessageDraft, body: events.BlockSealed) -> bool:
 
 
 def _as_ended(block: Block, body: events.BlockSealed) -> Block:
+    opaque = text_of(body.opaque)
     return replace(
         block,
         text=block.text if body.text is None else body.text,
         name=block.name if body.name is None else body.name,
         tool_call_id=block.tool_call_id if body.tool_call_id is None else body.tool_call_id,
         sealed=True,
-        signature=body.signature,
-        opaque=text_of(body.opaque),
+        signature=block.signature if body.signature is None else body.signature,
+        opaque=block.opaque if opaque is None else opaque,
         input=text_of(body.input),
         parse=body.parse,
     )

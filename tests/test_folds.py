@@ -179,3 +179,22 @@ def test_a_long_text_is_folded_in_linear_time() -> None:
 
     small = min(fold_deltas(1000) for _ in range(3))
     assert min(fold_deltas(10_000) for _ in range(2)) < 40 * small
+
+
+def test_a_second_end_changes_what_it_says_and_keeps_the_rest() -> None:
+    own = {"provider": "p", "payload": {"x": 1}}
+    sealed = new("block.sealed", message_id="r.1", block=0, signature="s", opaque=own)
+    again = new("block.sealed", message_id="r.1", block=0, text="b")
+    begun = [
+        started("r"),
+        new("message.started", run_id="r", message_id="r.1", role="assistant"),
+        new("block.started", message_id="r.1", block=0, kind="text"),
+        new("block.delta", message_id="r.1", block=0, text="a"),
+    ]
+    [once], [twice] = (
+        fold_all(transcript, transcript.initial, number([*begun, *ends, finished("r")])).all_messages()
+        for ends in ([sealed], [sealed, again])
+    )
+    assert (once.text, twice.text) == ("a", "b")
+    assert [block.signature for block in twice.blocks] == ["s"]
+    assert [block.opaque for block in twice.blocks] == [block.opaque for block in once.blocks]
