@@ -194,11 +194,7 @@ class BedrockStream(StreamReader[dict[str, JsonText]]):
         return draft.note(rest) + _use(draft, fields.get("usage", "null"))
 
     def _close(self) -> list[ev.Body]:
-        draft = self._draft
-        if draft is None or draft.is_finished:
-            return []
-        self._conclude(StreamEnd("completed"))
-        return [*draft.seal_all(), *draft.finish("complete")]
+        return self._end_of(self._draft)
 
     def _start(self, fields: dict[str, JsonText]) -> tuple[list[ev.Body], Draft]:
         bodies, draft = self._begin_next(self._draft, ResponseDraft, None, maybe_text(fields, "role") or "assistant")

@@ -94,11 +94,7 @@ class GeminiStream(StreamReader[dict[str, JsonText]]):
         return bodies + self._finish(draft, fields, first)
 
     def _close(self) -> list[ev.Body]:
-        draft = self._draft
-        if draft is None or draft.is_finished:
-            return []
-        self._conclude(StreamEnd("completed"))
-        return [*draft.seal_all(), *draft.finish("complete")]
+        return self._end_of(self._draft)
 
     def _draft_of(self, ref: str | None, *, has_content: bool) -> tuple[list[ev.Body], _Draft]:
         """The response this chunk belongs to; content behind a `finishReason` needs another message."""

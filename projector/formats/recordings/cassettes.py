@@ -185,8 +185,7 @@ def _exchange(item: Mapping[str, Any], place: str) -> Exchange:
             error_type=headers.get("x-amzn-errortype", "").partition(":")[0],
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        why = '"request" with a "uri" and "response" with a "status" were expected'
-        raise FormatError(f"{place}: {why} ({type(error).__name__}: {error})") from error
+        raise FormatError(f'{place}: "request" with a "uri" and "response" with a "status" were expected') from error
 
 
 def _status(response: Mapping[str, Any]) -> int:

@@ -97,8 +97,7 @@ class ResponsesStream(StreamReader[dict[str, JsonText]]):
         if draft is None:
             return []
         self._last_ref = draft.ref
-        self._conclude(StreamEnd("completed"))
-        return [*draft.seal_all(), *draft.finish("complete")]
+        return self._end_of(draft)
 
     def _inside(self, kind: str, fields: Mapping[str, JsonText]) -> list[ev.Body] | None:
         if kind.rpartition(".")[2] in _STATES:

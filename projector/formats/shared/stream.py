@@ -79,6 +79,13 @@ class StreamReader(ABC, Generic[F]):
         """The events of `[DONE]`: whatever is open is whole, though the provider's own end was left out."""
         return []
 
+    def _end_of(self, draft: ResponseDraft[Any] | None) -> list[ev.Body]:
+        """A response that is open is whole, and so is the run."""
+        if draft is None or draft.is_finished:
+            return []
+        self._conclude(StreamEnd("completed"))
+        return [*draft.seal_all(), *draft.finish("complete")]
+
     def _refusal(self, error: InvalidJson) -> FormatError:  # noqa: ARG002 - some say why
         return FormatError(self.EXPECTED)
 
