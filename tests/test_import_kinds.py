@@ -339,3 +339,24 @@ async def test_a_session_that_was_kept_as_one_document_is_a_line_of_messages(led
     one = await read(ledger, tmp_path / "c.json", {"loglines": lines})
     assert one.texts == ["hi", "Hello.", "bye"]
     assert one.messages == one.active
+
+
+# a recording that breaks off
+
+DELTAS = [
+    {"id": "x", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"role": "assistant", "content": "né "}}]},
+    {"id": "x", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "€ 日本 \U0001f600"}}]},
+]
+
+
+@pytest.mark.parametrize("name", ["lines", "sse", "list"])
+async def test_a_stream_that_breaks_off_inside_a_character_is_kept_so_far(ledger: Ledger, tmp_path: Path, name: str) -> None:
+    framed = {
+        "lines": b"".join(json.dumps(delta, ensure_ascii=False).encode() + b"\n" for delta in DELTAS),
+        "sse": b"".join(b"data: " + json.dumps(delta, ensure_ascii=False).encode() + b"\n\n" for delta in DELTAS),
+        "list": json.dumps(DELTAS, ensure_ascii=False).encode(),
+    }
+    whole = framed[name]
+    for length in range(whole.index("€".encode()), len(whole.rstrip(b"]}\n"))):
+        one = await read(ledger, tmp_path / f"{length}.x", whole[:length])
+        assert (one.texts, one.runs[0].outcome) == (["né "], "incomplete"), length

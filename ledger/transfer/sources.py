@@ -18,6 +18,7 @@ from projector.formats import READERS, STREAMS, FormatError
 from projector.formats.recordings.cassettes import is_cassette, is_json_cassette
 from projector.formats.recordings.detection import TAILFOLD, Detected, detect
 from projector.formats.recordings.documents import first_values, is_of_lines, read_document
+from projector.formats.recordings.framing import without_half
 from projector.formats.recordings.salvage import text_of, whole_text
 from projector.formats.recordings.transport import Unwrap, read_all
 from projector.formats.shared.history import is_empty
@@ -163,14 +164,16 @@ def _read_document(
 ) -> list[Recorded]:
     """A JSON document, or lines that are each one."""
     torn: list[FormatError] = []
-    text = text if skip is None else whole_text(text, torn.append)
-    place = "line 1" if is_of_lines(text) else "the document"
-    found = _choose(format_name, first_values(text), place)
+    may_be_cut = skip is not None or text.lstrip("\ufeff \t\r\n").startswith("[")  # the list of a stream breaks off anywhere
+    whole = whole_text(text, torn.append) if may_be_cut else text
+    place = "line 1" if is_of_lines(whole) else "the document"
+    found = _choose(format_name, first_values(whole), place)
     if found.name == TAILFOLD:
         raise FormatError("this is an export of Tailfold behind something else: its header was expected on the first line")
     if found.kind == "stream":
         return [_streamed(stack, path, found.name, file, skip)]
     if skip is not None:
+        text = whole
         for error in torn:
             skip(error)
     try:
@@ -227,6 +230,7 @@ def _first_payload(head: bytes, file: IO[bytes]) -> Payload:
 
 
 def _text(data: bytes, skip: Skip | None) -> str:
+    data = without_half(data)  # a recording may break off inside a character
     try:
         return data.decode()
     except UnicodeDecodeError as error:
