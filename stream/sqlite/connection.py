@@ -37,7 +37,7 @@ class Connection(aiosqlite.Connection):
         return result
 
     def post(self, function: Callable[[sqlite3.Connection], object]) -> None:
-        """As `run`, and nobody waits for it."""
+        """As `run`, and nobody waits for it; where it is closed nothing is done."""
         if self._connection is not None:
             self._tx.put_nowait((None, partial(_use, self._connection, function)))
 

@@ -60,7 +60,7 @@ class Database:
         self._durability = durability
         self._jobs: deque[tuple[Callable[[], Awaitable[Any]], asyncio.Future[Any]]] = deque()
         self._work = asyncio.Event()
-        self._closing = self._abandoned = False
+        self._closing = self._abandoned = self._is_working = False
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._readers: list[Connection] = []
         self._next_reader = 0
@@ -108,6 +108,33 @@ class Database:
         self._jobs.append((lambda: turn(self._change), future))
         self._work.set()
         return future
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no work waits or is under way, but what was posted."""
+        return not (self._is_working or self._jobs or self._closing or self._task.done())
+
+    def post(self, job: Callable[[Sql], Awaitable[T]], landed: Callable[[T | Busy | BaseException], None]) -> None:
+        """As `write`, at once and with no task in between; only where it is idle.
+
+        What came of it is handed to `landed` in the event loop: what the job returned or raised, or `Busy` where another
+        process holds the lock: then nothing was stored.
+        """
+        drive = Drive(job, self._execute, self.path, lambda: self._abandoned, is_shared=False)
+        loop = asyncio.get_running_loop()
+        self.trips += 1
+
+        def go(connection: sqlite3.Connection) -> None:
+            try:
+                told: T | Busy | BaseException = self._go(drive, None, connection, is_shared=False)
+                if isinstance(told, Busy):
+                    drive.end(connection)
+            except BaseException as error:  # noqa: BLE001 - it is the caller's
+                told = error
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it whoever waits
+                loop.call_soon_threadsafe(landed, told)
+
+        self._writer.post(go)
 
     def check(self) -> None:
         """Raises `StoreElsewhere`, `StoreUnusable` where the file is not what it was, and `StoreClosed`; asks no file."""
@@ -196,8 +223,10 @@ class Database:
 
     async def _serve(self) -> None:
         while True:
+            self._is_working = True
             while self._jobs:
                 await self._do(*self._jobs.popleft())
+            self._is_working = False
             if self._closing:
                 return
             self._work.clear()

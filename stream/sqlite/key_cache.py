@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from stream.sqlite.bounds import check_bounds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from stream.admission import Append
     from stream.database import Sql
 
@@ -44,6 +46,14 @@ class KeyCache:
             self.streams = dict(itertools.islice(self.streams.items(), _MAX_CACHED // 2, None))
         if len(self.producers) > _MAX_CACHED:
             self.producers = dict(itertools.islice(self.producers.items(), _MAX_CACHED // 2, None))
+
+    def has_all(self, appends: Iterable[Append]) -> bool:
+        """Whether the keys of all of them are known."""
+        for append in appends:
+            stream = self.streams.get(append.stream_id)
+            if stream is None or (append.producer is not None and (stream.key, append.producer.id) not in self.producers):
+                return False
+        return True
 
     async def know(self, sql: Sql, append: Append) -> None:
         """Looks up, or makes, the keys of an append, unless they are known."""
