@@ -15,18 +15,21 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from stream.admission import Append, admit
 from stream.errors import CorruptEvent, StoreClosed, StreamError
 from stream.records import AppendResult
+from stream.sqlite.batches import appends_of
 from stream.sqlite.bounds import read_watermark
-from stream.sqlite.chunks import append_place, checksum, holds_append, pack
+from stream.sqlite.chunks import holds_append
+from stream.sqlite.inserts import Insert, Request, plan_inserts
 from stream.sqlite.key_cache import KeyCache, Stream
 from stream.sqlite.packing import Packer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from stream.admission import Watermark
     from stream.database import Row, Sql
@@ -38,10 +41,9 @@ _MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
 _MAX_ON_THEIR_WAY: Final = 2  # batches: while one is stored the next one waits there already
 _YIELD_ROWS: Final = 16
 _YIELD_S: Final = 30e-6  # SQLite's thread needs the interpreter to begin; without this it waits until this one is idle
-_INSERT: Final = "INSERT INTO appends (stream, last, n, at, aid, producer, epoch, pseq, crc, data) VALUES "
-_ROW: Final = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _EARLIER: Final = "SELECT n FROM appends WHERE stream = ? AND last = ? AND aid = ?"
 _EARLIER_CHUNK: Final = "SELECT last, n, crc, data FROM chunks WHERE stream = ? AND last >= ? ORDER BY last LIMIT 1"
+_BATCHES_OF: Final = "SELECT places, again, data FROM batches WHERE instr(heads, ?)"
 
 
 class Appender:
@@ -52,18 +54,17 @@ class Appender:
         self._clock_ms = clock_ms
         self._stored = stored
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[_Request] = deque()
-        self._again: list[_Request] = []
+        self._waiting: deque[Request] = deque()
+        self._again: list[Request] = []
         self._on_their_way = 0
         self._is_planned = self._is_held = False
         self._is_alone = True
         self._keys = KeyCache()
         self._packer = Packer(database)
-        self._texts: dict[int, str] = {}
 
     async def append(self, append: Append) -> AppendResult:
         """Returns when the append is durable, or raises why it was refused."""
-        request = _Request(append)
+        request = Request(append)
         self._waiting.append(request)
         if not self._is_planned:
             if self._is_alone and not self._on_their_way:
@@ -82,37 +83,33 @@ class Appender:
                 return
             self._is_alone = len(batch) == 1
             self._keys.trim()
-            if self._database.is_idle and self._keys.has_all(request.append for request in batch):
-                self._post(batch)
-            else:
-                self._waiting.extendleft(reversed(batch))
+            ready = [request for request in batch if self._keys.has(request.append)] if self._database.is_idle else []
+            if ready:
+                self._post(ready)
+            if len(ready) < len(batch):
+                chosen = set(map(id, ready))
+                self._waiting.extendleft(request for request in reversed(batch) if id(request) not in chosen)
                 self._hold()
-                return
-            if len(batch) >= _YIELD_ROWS:
-                time.sleep(_YIELD_S)
 
-    def _post(self, batch: list[_Request]) -> None:
-        text, values = self._text(len(batch)), self._values(batch, self._clock_ms())
-        heads = {request.stream: request.last for request in batch}
+    def _post(self, batch: list[Request]) -> None:
+        for insert in plan_inserts(batch, self._keys, self._clock_ms()):
+            self._on_their_way += 1
+            self._database.post(_Storing(insert), partial(self._land, insert))
+        if len(batch) >= _YIELD_ROWS:
+            time.sleep(_YIELD_S)
 
-        async def job(sql: Sql) -> list[Row]:
-            return await sql(text, values)
-
-        self._database.post(job, lambda told: self._land(batch, told))
-        self._on_their_way += 1
-        for stream, last in heads.items():  # what comes next goes on from here; where this fails, the schema refuses that
-            stream.head = max(stream.head, last)
-
-    def _land(self, batch: list[_Request], told: list[Row] | Busy | BaseException) -> None:
+    def _land(self, insert: Insert, told: list[Row] | Busy | BaseException) -> None:
         """Answers what was stored; the others wait for a turn, behind those that were handed over before them."""
         self._on_their_way -= 1
+        batch = insert.requests
         if isinstance(told, list):
-            self._note(batch, told)
+            self._note(insert, told)
             self._answer(batch)
-            for request in batch:
-                request.is_passed_over = not request.is_stored
         elif isinstance(told, BaseException) and (len(batch) == 1 or not isinstance(told, StreamError)):
             _refuse(batch, told)
+        else:
+            for request in batch:
+                request.is_stale = True
         self._again += [request for request in batch if not (request.is_stored or request.answer.done())]
         self._packer.pack_due()
         if self._again:
@@ -123,7 +120,7 @@ class Appender:
         elif self._waiting:
             self._flush()
 
-    def _answer(self, batch: list[_Request]) -> None:
+    def _answer(self, batch: list[Request]) -> None:
         """Callers that append in step: half of them first, so that something is stored while the others are answered."""
         half = len(batch) // 2
         if half >= _YIELD_ROWS // 2 and not self._on_their_way and len(self._waiting) < half:
@@ -161,8 +158,8 @@ class Appender:
             raise
         self._accept(batch)
 
-    def _take(self) -> list[_Request]:
-        batch: list[_Request] = []
+    def _take(self) -> list[Request]:
+        batch: list[Request] = []
         size_bytes = 0
         while self._waiting and len(batch) < _MAX_ROWS and size_bytes < _MAX_BATCH_BYTES:
             request = self._waiting.popleft()
@@ -171,12 +168,12 @@ class Appender:
                 size_bytes += len(request.data)
         return batch
 
-    def _accept(self, batch: Iterable[_Request]) -> None:
+    def _accept(self, batch: Iterable[Request]) -> None:
         for request in batch:
             if request.is_stored and not request.answer.done():
                 request.answer.set_result(AppendResult(request.first, request.last))
 
-    async def _store(self, trip: Trip, batch: list[_Request]) -> None:
+    async def _store(self, trip: Trip, batch: list[Request]) -> None:
         """Afterwards each request is stored, answered, or waiting again before all others."""
         try:
             if (batch and batch[0].is_passed_over) or not await self._insert(trip, batch):
@@ -187,7 +184,7 @@ class Appender:
             else:
                 _refuse((request for request in batch if not request.is_stored), error)
 
-    async def _store_singly(self, trip: Trip, batch: list[_Request]) -> None:
+    async def _store_singly(self, trip: Trip, batch: list[Request]) -> None:
         """One bad row fails the statement for all: each alone, so that its fault hits its own caller."""
         for index, request in enumerate(batch):
             await self._store(trip, [request])
@@ -196,59 +193,41 @@ class Appender:
                 self._waiting.extendleft(reversed(batch[index:]))
                 return
 
-    async def _insert(self, trip: Trip, batch: list[_Request]) -> bool:
-        """One statement for the batch; whether all of it was stored."""
+    async def _insert(self, trip: Trip, batch: list[Request]) -> bool:
+        """Whether all of the batch was stored."""
         self._keys.trim()
         at = self._clock_ms()
 
-        async def job(sql: Sql) -> list[Row]:
-            for request in batch:
-                await self._keys.know(sql, request.append)
-            return await sql(self._text(len(batch)), self._values(batch, at))
+        left = batch
+        while left:
+            together = not any(request.is_stale for request in left)
+            inserts, rows = await trip(partial(self._know_and_insert, left, at, together=together))
+            self._note(inserts[0], rows)
+            for insert in inserts[1:]:
+                self._note(insert, await trip(_Storing(insert)))
+            left = [request for request in left if request.is_stale] if together else []
+        return all(request.is_stored for request in batch)
 
-        rows = await trip(job)
-        self._note(batch, rows)
-        return len(rows) == len(batch)
-
-    def _note(self, batch: list[_Request], rows: list[Row]) -> None:
-        stored = {row[0] for row in rows}
+    async def _know_and_insert(
+        self, batch: list[Request], at: int, sql: Sql, *, together: bool
+    ) -> tuple[list[Insert], list[Row]]:
+        """All statements of the batch, and what the first of them gave."""
         for request in batch:
-            if request.append.aid in stored:
-                request.is_stored = True
-                request.stream.head = max(request.stream.head, request.last)
+            await (self._keys.look_again if request.is_stale else self._keys.know)(sql, request.append)
+            request.is_stale = False
+        inserts = plan_inserts(batch, self._keys, at, together=together)
+        return inserts, await sql(inserts[0].text, inserts[0].values)
+
+    def _note(self, insert: Insert, rows: list[Row]) -> None:
+        insert.note(rows)
+        for request in insert.requests:
+            if request.is_stored:
+                self._keys.note(request.append, request.last)
                 self._stored(request.append.stream_id)
-                self._packer.count(request.stream)
+        self._packer.count(insert)
 
-    def _values(self, batch: list[_Request], at: int) -> list[Any]:
-        """The rows of the batch, as the streams were last seen, which are known."""
-        known, heads = self._keys.streams, dict[int, int]()
-        values: list[Any] = []
-        for request in batch:
-            append, producer = request.append, request.append.producer
-            stream = known[append.stream_id]
-            key, head = stream.key, heads.get(stream.key, stream.head)
-            first = (head if append.expected_seq is None else append.expected_seq) + 1
-            last = first + len(append.events) - 1
-            request.stream, request.first, request.last = stream, first, last
-            if first == head + 1:
-                heads[key] = last
-            values += (key, last, len(append.events), at, append.aid)
-            if producer is None:
-                values += (None, None, None)
-            else:
-                values += (self._keys.producers[key, producer.id], producer.epoch, producer.seq)
-            values += (checksum(append_place(append.stream_id, last, at, append.aid), request.data), request.data)
-        return values
-
-    def _text(self, rows: int) -> str:
-        """One text for each size of batch, so that SQLite keeps it prepared."""
-        text = self._texts.get(rows)
-        if text is None:
-            text = self._texts[rows] = _INSERT + ", ".join([_ROW] * rows) + " RETURNING aid"
-        return text
-
-    async def _sort_out(self, trip: Trip, batch: list[_Request]) -> None:
-        again: list[_Request] = []
+    async def _sort_out(self, trip: Trip, batch: list[Request]) -> None:
+        again: list[Request] = []
         behind: set[tuple[str, str]] = set()  # producers whose earlier append is tried again: the later one waits for it
         self._accept(batch)  # first of all: what is stored is acknowledged, whatever becomes of the others
         for request in batch:
@@ -264,7 +243,7 @@ class Appender:
                 request.refuse(error)
         self._waiting.extendleft(reversed(again))
 
-    async def _explain(self, trip: Trip, request: _Request) -> bool:
+    async def _explain(self, trip: Trip, request: Request) -> bool:
         """Answers a request whose row was passed over; False if it would go in now and is to be tried again."""
         append = request.append
         stream, watermark, earlier = await trip(lambda sql: self._look(sql, append))
@@ -283,7 +262,7 @@ class Appender:
         return False
 
     async def _look(self, sql: Sql, append: Append) -> tuple[Stream, Watermark | None, AppendResult | None]:
-        stream = await self._keys.look_up_stream(sql, append.stream_id)
+        stream = await self._keys.look_again(sql, append)
         watermark = await read_watermark(sql, append.stream_id, append.producer.id) if append.producer else None
         return stream, watermark, await _find_earlier(sql, append, stream)
 
@@ -298,30 +277,22 @@ async def _find_earlier(sql: Sql, append: Append, stream: Stream) -> AppendResul
     if not found:
         chunks = await sql(_EARLIER_CHUNK, (stream.key, last))
         found = bool(chunks) and holds_append(append.stream_id, chunks[0], last, count, append.aid)
+    if not found:
+        rows = await sql(_BATCHES_OF, (f'"{stream.key}":',))
+        found = any((held.last, held.n, held.aid) == (last, count, append.aid) for held in appends_of(rows, stream.key))
     return AppendResult(append.expected_seq + 1, last) if found else None
 
 
-def _refuse(requests: Iterable[_Request], error: BaseException) -> None:
+def _refuse(requests: Iterable[Request], error: BaseException) -> None:
     for request in requests:
         request.refuse(error)
 
 
-class _Request:
-    __slots__ = ("answer", "append", "data", "first", "is_passed_over", "is_stored", "last", "stream", "tries")
+class _Storing:
+    """The job of one statement."""
 
-    def __init__(self, append: Append) -> None:
-        self.append = append
-        self.data = pack(append.events)
-        self.answer: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
-        self.stream: Stream
-        self.first = self.last = 0
-        self.is_stored = self.is_passed_over = False
-        self.tries = 0
+    def __init__(self, insert: Insert) -> None:
+        self._insert = insert
 
-    def settle(self, answer: AppendResult) -> None:
-        if not self.answer.done():  # the caller was cancelled; what is stored stays stored
-            self.answer.set_result(answer)
-
-    def refuse(self, error: BaseException) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
+    def __call__(self, sql: Sql) -> Awaitable[list[Row]]:
+        return sql(self._insert.text, self._insert.values)

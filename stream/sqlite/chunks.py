@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,7 +19,7 @@ NAMED_BYTES: Final = 16
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _APPEND: Final = msgspec.msgpack.Decoder(list[tuple[str, bytes]])
 _CHUNK: Final = msgspec.msgpack.Decoder(list[tuple[int, bytes | None, list[tuple[str, bytes]]]])
-
+_ITEMS: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _DAMAGED: Final = (TypeError, ValueError, AttributeError, msgspec.MsgspecError)  # a damaged row may hold anything
 
 
@@ -74,6 +74,12 @@ def merge(stream_id: str, rows: Sequence[StoredAppend]) -> bytes:
     except _DAMAGED as error:
         raise _unreadable(stream_id, rows[0].last, rows[-1].last) from error
     return _ENCODER.encode([(row.at, row.aid if len(row.aid) == NAMED_BYTES else None, msgspec.Raw(row.data)) for row in rows])
+
+
+def join(stream_id: str, row: Sequence[Any], data: bytes) -> bytes:
+    """The data of a chunk (last, n, crc, data), and that of another right behind it, as that of one; raises `CorruptEvent`."""
+    split(stream_id, *row)
+    return _ENCODER.encode([*_ITEMS.decode(row[3]), *_ITEMS.decode(data)])
 
 
 def split(stream_id: str, last: int, n: int, crc: int, data: bytes) -> list[Event]:

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Final
 from stream.sqlite.bounds import check_bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from stream.admission import Append
     from stream.database import Sql
+    from stream.records import Producer
 
 _MAX_CACHED: Final = 50_000
 _LOOK_STREAM: Final = """
-SELECT id, head, floor, origin, guard, coalesce((SELECT max(last) FROM chunks WHERE stream = id), 0),
-  (SELECT count(*) FROM (SELECT 1 FROM appends WHERE stream = id LIMIT 256)) FROM streams WHERE name = ?"""
+SELECT id, head, floor, origin, guard, (SELECT count(*) FROM (SELECT 1 FROM appends WHERE stream = id LIMIT 256))
+FROM streams WHERE name = ?"""
 _ADD_STREAM: Final = "INSERT INTO streams (name) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM streams WHERE name = ?1)"
-_LOOK_PRODUCER: Final = "SELECT id FROM producers WHERE stream = ?1 AND name = ?2"
+_LOOK_PRODUCER: Final = "SELECT id, epoch, seq FROM producers WHERE stream = ?1 AND name = ?2"
 _ADD_PRODUCER: Final = f"INSERT INTO producers (stream, name) SELECT ?1, ?2 WHERE NOT EXISTS ({_LOOK_PRODUCER})"
 
 
@@ -27,10 +26,27 @@ class Stream:
 
     __slots__ = ("floor", "head", "is_due", "key", "name", "packed", "unpacked")
 
-    def __init__(self, name: str, key: int, head: int, floor: int, packed: int, unpacked: int) -> None:
+    def __init__(self, name: str, key: int, head: int, floor: int, unpacked: int) -> None:
         self.name = name
-        self.key, self.head, self.floor, self.packed, self.unpacked = key, head, floor, packed, unpacked
+        self.key, self.head, self.floor, self.packed, self.unpacked = key, head, floor, 0, unpacked
         self.is_due = False
+
+
+class Known:
+    """A producer's key, and its newest append as this process last saw it; before the first one the epoch is -1."""
+
+    __slots__ = ("epoch", "key", "seq")
+
+    def __init__(self, key: int, epoch: int | None, seq: int | None) -> None:
+        self.key = key
+        self.epoch = -1 if epoch is None else epoch
+        self.seq = -1 if seq is None else seq
+
+    def goes_on_with(self, producer: Producer) -> bool:
+        """Whether this looks like its next append."""
+        if producer.epoch == self.epoch:
+            return producer.seq == self.seq + 1
+        return producer.epoch > self.epoch and producer.seq == 0
 
 
 class KeyCache:
@@ -38,7 +54,7 @@ class KeyCache:
 
     def __init__(self) -> None:
         self.streams: dict[str, Stream] = {}
-        self.producers: dict[tuple[int, str], int] = {}
+        self.producers: dict[tuple[int, str], Known] = {}
 
     def trim(self) -> None:
         """Forgets the older half when it is too much: it is only a cache."""
@@ -47,19 +63,33 @@ class KeyCache:
         if len(self.producers) > _MAX_CACHED:
             self.producers = dict(itertools.islice(self.producers.items(), _MAX_CACHED // 2, None))
 
-    def has_all(self, appends: Iterable[Append]) -> bool:
-        """Whether the keys of all of them are known."""
-        for append in appends:
-            stream = self.streams.get(append.stream_id)
-            if stream is None or (append.producer is not None and (stream.key, append.producer.id) not in self.producers):
-                return False
-        return True
+    def has(self, append: Append) -> bool:
+        """Whether its keys are known."""
+        stream = self.streams.get(append.stream_id)
+        return stream is not None and (append.producer is None or (stream.key, append.producer.id) in self.producers)
+
+    def note(self, append: Append, last: int) -> None:
+        """It was stored, up to this number."""
+        stream, producer = self.streams.get(append.stream_id), append.producer
+        if stream is None:  # forgotten meanwhile
+            return
+        stream.head = max(stream.head, last)
+        known = self.producers.get((stream.key, producer.id)) if producer is not None else None
+        if producer is not None and known is not None:
+            known.epoch, known.seq = max((known.epoch, known.seq), (producer.epoch, producer.seq))
 
     async def know(self, sql: Sql, append: Append) -> None:
         """Looks up, or makes, the keys of an append, unless they are known."""
         stream = self.streams.get(append.stream_id) or await self.look_up_stream(sql, append.stream_id)
         if append.producer is not None and (stream.key, append.producer.id) not in self.producers:
-            await self._know_producer(sql, stream.key, append.producer.id)
+            await self._look_up_producer(sql, stream.key, append.producer.id)
+
+    async def look_again(self, sql: Sql, append: Append) -> Stream:
+        """As `know`, and what is known already as it is now."""
+        stream = await self.look_up_stream(sql, append.stream_id)
+        if append.producer is not None:
+            await self._look_up_producer(sql, stream.key, append.producer.id)
+        return stream
 
     async def look_up_stream(self, sql: Sql, name: str) -> Stream:
         """The stream as it is now; raises `CorruptEvent` where its row is damaged."""
@@ -67,19 +97,19 @@ class KeyCache:
         if not rows:
             await sql(_ADD_STREAM, (name,))
             rows = await sql(_LOOK_STREAM, (name,))
-        key, head, floor, origin, guard, packed, unpacked = rows[0]
+        key, head, floor, origin, guard, unpacked = rows[0]
         check_bounds(name, floor, head, origin, guard)
         stream = self.streams.get(name)
         if stream is None:
-            stream = self.streams[name] = Stream(name, key, head, floor, packed, unpacked)
+            stream = self.streams[name] = Stream(name, key, head, floor, unpacked)
         else:  # the same object, so that what was counted is not forgotten
             stream.head, stream.floor = head, floor
         return stream
 
-    async def _know_producer(self, sql: Sql, stream: int, name: str) -> None:
+    async def _look_up_producer(self, sql: Sql, stream: int, name: str) -> None:
         place = (stream, name)
         rows = await sql(_LOOK_PRODUCER, place)
         if not rows:
             await sql(_ADD_PRODUCER, place)
             rows = await sql(_LOOK_PRODUCER, place)
-        self.producers[place] = int(rows[0][0])
+        self.producers[place] = Known(*rows[0])

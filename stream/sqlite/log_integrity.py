@@ -10,12 +10,16 @@ import msgspec
 
 from stream.errors import CorruptEvent
 from stream.snapshots import open_envelope
+from stream.sqlite.batches import appends_of, pack_head, unpack_batch, write_numbers
 from stream.sqlite.chunks import StoredAppend, split, unpack
 from stream.sqlite.integrity import Fault, telling, versions
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
+
+BATCHES_SINCE: Final = 3
+"""The version of the tables that has `batches`."""
 
 _PAGE_ROWS: Final = 256
 _STREAMS: Final = "SELECT name, head FROM streams WHERE name > ?1 AND (?2 IS NULL OR name = ?2) ORDER BY name LIMIT 500"
@@ -34,6 +38,12 @@ FROM streams AS s JOIN chunks AS c ON c.stream = s.id AND c.last > max(s.floor, 
 WHERE s.name = ?1 ORDER BY c.last LIMIT ?3"""
 _VERSION_1: Final = (_APPENDS.format(table="chunks"),)
 _VERSION_2: Final = (_APPENDS.format(table="appends"), _CHUNKS)
+_BATCHES_OF: Final = """
+SELECT s.id, CAST(substr(heads, instr(heads, mark) + length(mark), 20) AS INTEGER), places, again, data
+FROM (SELECT id, floor, '"' || id || '":' AS mark FROM streams WHERE name = ?1) AS s JOIN batches ON instr(heads, mark)
+ORDER BY pos"""
+_BATCHES: Final = "SELECT pos, heads, places, again, data FROM batches WHERE pos > ? ORDER BY pos LIMIT 1"
+_KEY: Final = "SELECT 1 FROM streams WHERE id = ?"
 _OF_NOBODY: Final = """
 SELECT DISTINCT stream FROM {table} WHERE NOT EXISTS (SELECT 1 FROM streams WHERE id = stream)"""
 _GUARD: Final = """
@@ -73,7 +83,7 @@ def _check_streams(connection: sqlite3.Connection, stream_id: str | None) -> Ite
             raise ValueError("the index of streams is damaged")
         for name, head in streams:
             broken = Fault(name, "damaged", f"the rows of stream {name!r} can't be read")
-            yield from telling(_check_rows(connection, tables, name, head), broken)
+            yield from telling(_check_rows(connection, tables, name, head, has_batches=version >= BATCHES_SINCE), broken)
             yield from telling(_check_places(connection, version, name), broken)
         last = streams[-1][0]
     for (name,) in connection.execute(_UNGUARDED, (stream_id,)).fetchall() if version > 1 else ():
@@ -81,6 +91,8 @@ def _check_streams(connection: sqlite3.Connection, stream_id: str | None) -> Ite
     for table in ("appends", "chunks") if version > 1 and stream_id is None else ():
         for (key,) in connection.execute(_OF_NOBODY.format(table=table)).fetchall():
             yield Fault("", "reference", f"rows of {table} are of a stream that is not there, {key}")
+    if version >= BATCHES_SINCE and stream_id is None:
+        yield from _check_batches(connection)
 
 
 def _check_snapshots(connection: sqlite3.Connection) -> Iterator[Fault]:
@@ -91,10 +103,33 @@ def _check_snapshots(connection: sqlite3.Connection) -> Iterator[Fault]:
             yield Fault(name, "snapshot", f"snapshot {last_seq} of {projector} of stream {name!r} fails its checksum")
 
 
-def _check_rows(connection: sqlite3.Connection, tables: tuple[str, ...], name: str, head: int) -> Iterator[Fault]:
+def _check_batches(connection: sqlite3.Connection) -> Iterator[Fault]:
+    """Batches that don't hold what they say; the appends in them are looked at with their streams."""
+    pos = 0
+    while row := connection.execute(_BATCHES, (pos,)).fetchone():
+        pos, heads, places, again, data = row
+        found: dict[int, int] = {}
+        try:
+            for key, append in unpack_batch(places, again, data):
+                found[key] = pack_head(append.last, append.n, found.get(key, 0))
+        except ValueError:
+            yield Fault("", "damaged", f"batch {pos} does not say where its events lie")
+            continue
+        if places != again:
+            yield Fault("", "damaged", f"one of the two lists of what batch {pos} holds is damaged; its events can be read")
+        if heads != write_numbers(found):
+            yield Fault("", "damaged", f"batch {pos} holds events of other streams, or other events, than it says")
+        for key in found:
+            if connection.execute(_KEY, (key,)).fetchone() is None:
+                yield Fault("", "reference", f"events of batch {pos} are of a stream that is not there, {key}")
+
+
+def _check_rows(
+    connection: sqlite3.Connection, tables: tuple[str, ...], name: str, head: int, *, has_batches: bool
+) -> Iterator[Fault]:
     cursor, count = 0, _PAGE_ROWS
     while count == _PAGE_ROWS:
-        faults, cursor, count = _check_page(connection, tables, name, cursor)
+        faults, cursor, count = _check_page(connection, tables, name, cursor, has_batches=has_batches)
         yield from faults
     if cursor < head:
         yield Fault(name, "missing", f"events {cursor + 1} to {head} of stream {name!r} are missing")
@@ -103,7 +138,7 @@ def _check_rows(connection: sqlite3.Connection, tables: tuple[str, ...], name: s
 
 
 def _check_page(
-    connection: sqlite3.Connection, tables: tuple[str, ...], name: str, cursor: int
+    connection: sqlite3.Connection, tables: tuple[str, ...], name: str, cursor: int, *, has_batches: bool
 ) -> tuple[list[Fault], int, int]:
     """The faults of the next rows behind `cursor`, the end of the last one, and how many rows there were."""
     faults: list[Fault] = []
@@ -113,7 +148,8 @@ def _check_page(
     try:
         pages += [connection.execute(text, (name, cursor, _PAGE_ROWS)) for text in tables]
         cursor = max(cursor, *connection.execute(_FLOOR, (name,)).fetchone())  # what is below the floor is nobody's any more
-        for row in islice(heapq.merge(*pages, key=lambda row: int(row[0])), _PAGE_ROWS):
+        in_batches = _rows_of_batches(connection, name, cursor) if has_batches else []
+        for row in islice(heapq.merge(*pages, in_batches, key=lambda row: int(row[0])), _PAGE_ROWS):
             count += 1
             last, n = row[:2]
             if last - n > cursor:
@@ -128,6 +164,17 @@ def _check_page(
         if connection.in_transaction:  # an error of the disk has ended it
             connection.execute("COMMIT")
     return faults, cursor, count
+
+
+def _rows_of_batches(connection: sqlite3.Connection, name: str, after: int) -> list[tuple[Any, ...]]:
+    """What batches hold of a stream behind a number, as rows of `appends`; a damaged batch is one that fails its checksum."""
+    rows: list[tuple[Any, ...]] = []
+    for key, head, *columns in connection.execute(_BATCHES_OF, (name,)):
+        try:
+            rows += appends_of([columns], key)
+        except ValueError:
+            rows.append((head >> 16, head & 65535, 0, b"", 0, b""))
+    return [(*row, *[None] * 7) for row in rows if row[0] > after]
 
 
 def _check_row(

@@ -7,24 +7,29 @@ chunk replaces its appends in one statement, so a reader sees either them or it.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from stream.errors import CorruptEvent, StoreClosed
+from stream.sqlite.batch_packing import pack_batches
 from stream.sqlite.chunks import StoredAppend, checksum, chunk_place, merge
+from stream.sqlite.trips import as_transaction
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Iterator, Sequence
 
     from stream.database import Row, Sql
+    from stream.sqlite.batch_packing import Packed
     from stream.sqlite.database import Database
+    from stream.sqlite.inserts import Insert
     from stream.sqlite.key_cache import Stream
 
 _LOG: Final = structlog.get_logger("tailfold.stream")
+_DUE_BATCHES: Final = 32
 _DUE_APPENDS: Final = 32
 _FEW_STREAMS: Final = 16  # fewer wait until one of them has a lot: a commit is dear, and a few streams need it less
 _LATE_APPENDS: Final = 256
@@ -50,9 +55,20 @@ class Packer:
         self._due: list[Stream] = []
         self._is_late = False
         self._is_packing = False
+        self._batches = _DUE_BATCHES - 1  # what others have left is packed with the first one
+        self._damaged = 0
 
-    def count(self, stream: Stream) -> None:
-        """An append of this stream was stored."""
+    def count(self, insert: Insert) -> None:
+        """What this has stored is to be packed one day."""
+        for request in insert.requests:
+            if not request.is_stored:
+                continue
+            if insert.is_batch:
+                self._batches += 1
+                return
+            self._count(request.stream)
+
+    def _count(self, stream: Stream) -> None:
         stream.unpacked += 1
         if stream.unpacked >= _DUE_APPENDS and not stream.is_due:
             stream.is_due = True
@@ -61,7 +77,11 @@ class Packer:
             self._is_late = True
 
     def pack_due(self) -> None:
-        """Hands the streams that have enough to the writer, without waiting for it."""
+        """Hands the batches, and the streams that have enough, to the writer, without waiting for it."""
+        if self._batches >= _DUE_BATCHES and not self._is_packing:
+            self._is_packing, self._batches = True, 0  # whatever becomes of it: what fails is not tried again at once
+            packing = self._database.submit(as_transaction(lambda sql: pack_batches(sql, self._damaged)))
+            packing.add_done_callback(self._packed_batches)
         if (len(self._due) >= _FEW_STREAMS or self._is_late) and not self._is_packing:
             self._is_packing, self._is_late = True, False
             streams, self._due = self._due[:_PACK_STREAMS], self._due[_PACK_STREAMS:]
@@ -70,17 +90,26 @@ class Packer:
             job = self._database.submit(lambda sql: _pack(sql, streams))
             job.add_done_callback(lambda done: self._packed(streams, done))
 
+    def _packed_batches(self, job: asyncio.Future[Packed]) -> None:
+        self._is_packing = False
+        if not self._has_failed(job):
+            self._damaged = job.result().after
+            self.pack_due()
+
     def _packed(self, streams: Sequence[Stream], job: asyncio.Future[dict[int, int]]) -> None:
         self._is_packing = False
-        error = None if job.cancelled() else job.exception()
-        if isinstance(error, StoreClosed):
+        if self._has_failed(job):
             return
-        if error is not None:  # the appends lie where they lay, and will be due again
-            _LOG.warning("stream.pack_failed", path=self._database.path, error=type(error).__name__)
-        elif not job.cancelled():
-            for stream in streams:
-                stream.packed = job.result().get(stream.key, stream.packed)
+        for stream in streams:
+            stream.packed = job.result().get(stream.key, stream.packed)
         self.pack_due()
+
+    def _has_failed(self, job: asyncio.Future[Any]) -> bool:
+        """What was to be packed lies where it lay then, and will be due again."""
+        error = asyncio.CancelledError() if job.cancelled() else job.exception()
+        if error is not None and not isinstance(error, StoreClosed | asyncio.CancelledError):
+            _LOG.warning("stream.pack_failed", path=self._database.path, error=type(error).__name__)
+        return error is not None
 
 
 async def _pack(sql: Sql, streams: Sequence[Stream]) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""Reads a page of a stream out of its two tables: the chunks, and the appends that are in none yet."""
+"""Reads a page of a stream out of its tables: the chunks, and the appends and batches that are in none yet."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from stream.errors import CorruptEvent, Truncated
 from stream.limits import MAX_APPEND_EVENTS, MAX_INTEGER, MAX_PAGE_BYTES, cut_page
+from stream.sqlite.batches import appends_of
 from stream.sqlite.bounds import check_bounds
 from stream.sqlite.chunks import StoredAppend, split, unpack
 
@@ -17,6 +18,8 @@ _PAGE_ROWS: Final = 256
 _INLINE_BYTES: Final = 64 * 1024
 _HEADER: Final = 0
 _CHUNK: Final = 1
+_APPEND: Final = 2
+_BATCH: Final = 3
 
 # One statement, so that nothing can move from one table to the other meanwhile. Only rows that hold a wanted number;
 # as a row holds at most so many, the index ends the search. What is large is fetched by itself.
@@ -28,7 +31,13 @@ UNION ALL SELECT * FROM (
 UNION ALL SELECT * FROM (
   SELECT 2, last, n, at, aid, crc, CASE WHEN length(data) <= ?6 THEN data END FROM appends
   WHERE stream = (SELECT id FROM streams WHERE name = ?1)
-  AND last > ?2 AND last < ?4 AND last - n < ?5 ORDER BY last LIMIT ?3)"""
+  AND last > ?2 AND last < ?4 AND last - n < ?5 ORDER BY last LIMIT ?3)
+UNION ALL SELECT * FROM (
+  SELECT 3, id, head, 0, places, again, data FROM (
+    SELECT pos, id, places, again, data,
+      CAST(substr(heads, instr(heads, mark) + length(mark), 20) AS INTEGER) AS head
+    FROM batches JOIN (SELECT id, '"' || id || '":' AS mark FROM streams WHERE name = ?1) WHERE instr(heads, mark))
+  WHERE head >> 16 > ?2 AND (head >> 16) - (head & 65535) < ?5 ORDER BY pos LIMIT ?3)"""
 _LARGE: Final = "SELECT data FROM appends WHERE stream = (SELECT id FROM streams WHERE name = ?) AND last = ?"
 
 
@@ -64,7 +73,9 @@ async def _read_rows(sql: Sql, stream_id: str, rows: list[Row], cursor: int, max
     """The events behind the cursor as far as they follow each other, and about how many bytes they are."""
     events: list[Event] = []
     size_bytes = 0
-    for row in _sort(stream_id, rows):
+    for row in _sort(stream_id, _spread(rows)):
+        if row[1] <= cursor:  # it lies in a chunk, too
+            continue
         if row[1] - row[2] > cursor:  # the other table's rows end before this one, or a row is missing
             break
         found = await _unpack_row(sql, stream_id, row)
@@ -82,9 +93,29 @@ async def _unpack_row(sql: Sql, stream_id: str, row: Row) -> list[Event]:
     kind, last, n, at, aid, crc, data = row
     if kind == _CHUNK:
         return split(stream_id, last, n, crc, data)
+    if kind == _BATCH:
+        first = last - n + 1
+        raise CorruptEvent(stream_id, first, f"the batch that holds events {first} to {last} does not say where they lie")
     if data is None:
         [(data,)] = await sql(_LARGE, (stream_id, last))
     return unpack(stream_id, StoredAppend(last, n, at, aid, crc, data))
+
+
+def _spread(rows: list[Row]) -> list[Row]:
+    """For each batch the appends that it holds of the stream; one that is damaged stays a row of what it should hold."""
+    if not rows or rows[-1][0] != _BATCH:
+        return rows
+    spread = []
+    for row in rows:
+        if row[0] == _BATCH:
+            kind, stream, head, _, *columns = row
+            try:
+                spread += [(_APPEND, *append) for append in appends_of([columns], stream)]
+            except ValueError:
+                spread.append((kind, head >> 16, head & 65535, 0, b"", 0, b""))
+        else:
+            spread.append(row)
+    return spread
 
 
 def _sort(stream_id: str, rows: list[Row]) -> list[Row]:

@@ -11,11 +11,13 @@ import msgspec
 
 from stream.errors import CorruptEvent, Truncated
 from stream.limits import check_id
+from stream.sqlite.batches import appends_of, unpack_batch
 from stream.sqlite.chunks import split
 from stream.sqlite.pages import read_page
 
 if TYPE_CHECKING:
     from stream.database import Row, Sql
+    from stream.sqlite.chunks import StoredAppend
     from stream.sqlite.database import Database
 
 _STORE: Final = """
@@ -31,7 +33,13 @@ SELECT (SELECT count(*) FROM streams AS s CROSS JOIN chunks AS r ON r.stream = s
   + (SELECT count(*) FROM streams AS s CROSS JOIN appends AS r ON r.stream = s.id AND r.last <= s.floor WHERE s.floor > 0)"""
 _ROWS: Final = """
 SELECT count(*), coalesce(sum(bytes), 0)
-FROM (SELECT length(data) AS bytes FROM chunks UNION ALL SELECT length(data) FROM appends)"""
+FROM (SELECT length(data) AS bytes FROM chunks UNION ALL SELECT length(data) FROM appends
+  UNION ALL SELECT length(data) FROM batches)"""
+_BATCHES_OF: Final = """
+SELECT places, again, data, s.id FROM batches JOIN streams AS s ON instr(heads, '"' || s.id || '":')
+WHERE s.name = ? ORDER BY pos"""
+_EDGE_BATCHES: Final = """
+SELECT places, again, data FROM batches WHERE pos IN (SELECT min(pos) FROM batches UNION SELECT max(pos) FROM batches)"""
 _OF_STREAM: Final = """
 SELECT count(*), coalesce(sum(length(data)), 0), coalesce(sum(last <= ?2), 0) FROM {table}
 WHERE stream = (SELECT id FROM streams WHERE name = ?1)"""
@@ -152,9 +160,18 @@ async def _count_stream(sql: Sql, stream_id: str) -> StreamStatistics | None:
     floor, head = rows[0][:2]
     times = [await _at(sql, stream_id, after) for after in (floor, head - 1)]
     of_tables = [(await sql(_OF_STREAM.format(table=name), (stream_id, floor)))[0] for name in ("chunks", "appends")]
-    held = [sum(numbers) for numbers in zip(*of_tables, strict=True)]  # rows, their bytes, unswept ones
+    held = [sum(numbers) for numbers in zip(*of_tables, await _in_batches(sql, stream_id, floor), strict=True)]
     fields: tuple[Any, ...] = (stream_id, *rows[0][:4], *held, *rows[0][4:], *times)
     return StreamStatistics(*fields)
+
+
+async def _in_batches(sql: Sql, stream_id: str, floor: int) -> tuple[int, int, int]:
+    """As many appends of a stream are in batches, with so many bytes, and so many of them below the floor."""
+    found: list[StoredAppend] = []
+    for *row, key in await sql(_BATCHES_OF, (stream_id,)):
+        with suppress(ValueError):  # verify tells
+            found += appends_of([row], key)
+    return len(found), sum(len(append.data) for append in found), sum(append.last <= floor for append in found)
 
 
 async def _times(sql: Sql) -> list[int]:
@@ -164,6 +181,9 @@ async def _times(sql: Sql) -> list[int]:
         with suppress(CorruptEvent):  # verify tells
             events = split(*row)
             times += [events[0].at, events[-1].at]
+    for row in await sql(_EDGE_BATCHES):
+        with suppress(ValueError):
+            times += [placed.append.at for placed in unpack_batch(*row)][:1]
     return times
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from stream.errors import StoreClosed, StreamError
+from stream.sqlite.batch_packing import pack_batches
 
 if TYPE_CHECKING:
     from stream.database import Sql
@@ -36,8 +38,11 @@ DELETE FROM {table} WHERE pos IN (
     ORDER BY t.last LIMIT ?2)
   WHERE before < ?3)
 RETURNING 1"""
+_IN_BATCHES: Final = """
+SELECT count(*) FROM batches WHERE pos > ?2 AND instr(heads, (SELECT '"' || id || '":' FROM streams WHERE name = ?1))"""
 _LEFT: Final = """
 SELECT name FROM streams AS s WHERE name > ?1 AND floor > 0 AND (
+  EXISTS (SELECT 1 FROM batches WHERE instr(heads, '"' || s.id || '":')) OR
   EXISTS (SELECT 1 FROM chunks AS t WHERE t.stream = s.id AND t.last <= s.floor)
   OR EXISTS (SELECT 1 FROM appends AS t WHERE t.stream = s.id AND t.last <= s.floor)) ORDER BY name LIMIT 500"""
 
@@ -84,6 +89,7 @@ class Sweeper:
                 await self._find_left()
             while self._waiting:
                 stream_id, _ = self._waiting.popitem(last=False)
+                await self._empty_batches(stream_id)
                 for table in _TABLES:
                     while await self._sweep_slice(table, stream_id):
                         pass
@@ -91,6 +97,17 @@ class Sweeper:
             pass  # the next opening goes on
         except StreamError as error:
             _LOG.warning("stream.sweep_stopped", path=self._database.path, error=type(error).__name__)
+
+    async def _empty_batches(self, stream_id: str) -> None:
+        """Packs the batches up to the last one that holds some of a stream: what is below its floor goes with them."""
+        after = 0
+        while True:
+            began = time.monotonic()
+            [(found,)] = await self._database.read(_IN_BATCHES, (stream_id, after))
+            if not found:
+                return
+            _, after = await self._database.transact(partial(pack_batches, after=after))
+            await asyncio.sleep(max(time.monotonic() - began, _MIN_PAUSE_S))
 
     async def _sweep_slice(self, table: str, stream_id: str) -> bool:
         """Sweeps as many rows as go in some two milliseconds and rests four times as long; whether there may be more."""

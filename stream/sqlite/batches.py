@@ -1,0 +1,109 @@
+"""How a batch lies in its row: many appends of many streams, where each of them is, and all of it unpacked again."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from stream.sqlite.chunks import NAMED_BYTES, StoredAppend, append_place, checksum
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+MAX_DATA_BYTES: Final = 4096
+"""An append with more lies in a row of its own: it would be written twice."""
+
+_CRC_BYTES: Final = 4
+_COUNT_BITS: Final = 16
+_MARK_COUNT_BITS: Final = 12
+_MARK_SEQ_BITS: Final = 30
+_MARK_EPOCH_BITS: Final = 20
+_MAX_LAST: Final = 1 << 46
+MAX_EVENTS: Final = (1 << _MARK_COUNT_BITS) - 1
+"""Of one append, and with them all of one stream in a batch stay below what `heads` holds."""
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_PLACES: Final = msgspec.msgpack.Decoder(tuple[int, list[tuple[int, int, int, bytes | None, int, int]]])
+
+
+class Placed(NamedTuple):
+    """An append of a batch: its stream's key, and what `appends` would hold of it. `aid` is empty unless it is a name."""
+
+    stream: int
+    append: StoredAppend
+
+
+class Mark(NamedTuple):
+    """The append of a producer."""
+
+    producer: int
+    epoch: int
+    seq: int
+    n: int
+
+
+def fits(last: int, n: int, size_bytes: int) -> bool:
+    """Whether an append may be in a batch."""
+    return size_bytes <= MAX_DATA_BYTES and n <= MAX_EVENTS and last < _MAX_LAST
+
+
+def mark_fits(epoch: int, seq: int) -> bool:
+    """Whether the append of a producer may be in a batch."""
+    return epoch < 1 << _MARK_EPOCH_BITS and seq < 1 << _MARK_SEQ_BITS
+
+
+def pack_batch(
+    at: int, appends: Sequence[tuple[int, str, int, int, bytes, bytes]], marks: Iterable[Mark]
+) -> tuple[str, str, bytes, bytes, bytes]:
+    """The columns of the row that holds these: the key and the name of the stream, `last`, `n`, `aid`, and the data.
+
+    The appends of a stream follow each other.
+    """
+    heads: dict[int, int] = {}
+    places = []
+    for key, name, last, n, aid, data in appends:
+        heads[key] = pack_head(last, n, heads.get(key, 0))
+        named = aid if len(aid) == NAMED_BYTES else None
+        places.append((key, last, n, named, checksum(append_place(name, last, at, named or b""), data), len(data)))
+    body = _ENCODER.encode((at, places))
+    sealed = zlib.crc32(body).to_bytes(_CRC_BYTES, "big") + body
+    marked = {
+        mark.producer: mark.epoch << _MARK_COUNT_BITS + _MARK_SEQ_BITS | mark.seq << _MARK_COUNT_BITS | mark.n for mark in marks
+    }
+    return write_numbers(heads), write_numbers(marked), sealed, sealed, b"".join([data for *_, data in appends])
+
+
+def pack_head(last: int, n: int, before: int = 0) -> int:
+    """The new head of a stream, and how many events are new, with those of the appends before in the same batch."""
+    return (last << _COUNT_BITS) + n + (before & (1 << _COUNT_BITS) - 1)
+
+
+def write_numbers(numbers: dict[int, int]) -> str:
+    """As JSON without a blank: so a key is found in it by its text."""
+    return "{" + ",".join([f'"{key}":{value}' for key, value in numbers.items()]) + "}"
+
+
+def unpack_batch(places: bytes, again: bytes, data: bytes) -> Iterator[Placed]:
+    """The appends of a row in order, not yet checked. Raises `ValueError` where nobody can tell where they lie."""
+    sound = next((blob for blob in (places, again) if _is_sound(blob)), None)
+    if sound is None or not isinstance(data, bytes):
+        raise ValueError("the places of a batch are damaged")
+    at, found = _PLACES.decode(memoryview(sound)[_CRC_BYTES:])
+    end = 0
+    for stream, last, n, aid, crc, size in found:
+        begin, end = end, end + size
+        yield Placed(stream, StoredAppend(last, n, at, aid or b"", crc, data[begin:end]))
+
+
+def appends_of(rows: Iterable[Sequence[object]], stream: int) -> Iterator[StoredAppend]:
+    """What rows of (places, again, data) hold of a stream; raises `ValueError`."""
+    for placed in itertools.chain.from_iterable(unpack_batch(*row) for row in rows):  # type: ignore[arg-type]
+        if placed.stream == stream:
+            yield placed.append
+
+
+def _is_sound(blob: object) -> bool:
+    return isinstance(blob, bytes) and zlib.crc32(blob[_CRC_BYTES:]).to_bytes(_CRC_BYTES, "big") == blob[:_CRC_BYTES]
