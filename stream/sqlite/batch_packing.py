@@ -7,14 +7,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stream.errors import CorruptEvent
-from stream.sqlite.batches import unpack_batch
-from stream.sqlite.chunks import checksum, chunk_place, join, merge
+from stream.sqlite.batches import keys_of, parts_of
+from stream.sqlite.chunks import checksum, chunk_place, items_of, join
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from stream.database import Row, Sql
-    from stream.sqlite.chunks import StoredAppend
+    from stream.sqlite.batches import Run
 
 _AT_ONCE: Final = 32
 _MAX_CHUNK_BYTES: Final = 48 * 1024
@@ -22,7 +22,7 @@ _MAX_CHUNK_EVENTS: Final = 4_000
 _FEW_APPENDS: Final = 8
 _SMALL_CHUNK_BYTES: Final = 4 * 1024
 _INSERT_CHUNKS: Final = 200
-_OLDEST: Final = "SELECT pos, places, again, data FROM batches WHERE pos > ? ORDER BY pos LIMIT ?"
+_OLDEST: Final = "SELECT pos, heads, places, again, data FROM batches WHERE pos > ? ORDER BY pos LIMIT ?"
 _STREAMS: Final = "SELECT s.id, s.name, s.floor FROM json_each(?) AS key CROSS JOIN streams AS s ON s.id = key.value"
 _BEFORE: Final = """
 SELECT c.stream, c.last, c.n, c.crc, c.data FROM json_each(?1) AS begin
@@ -45,73 +45,58 @@ async def pack_batches(sql: Sql, after: int) -> Packed:
     What lies below the floor of its stream goes. A batch that is damaged stays where it is, for whoever reads it to be told.
     """
     rows = await sql(_OLDEST, (after, _AT_ONCE))
-    batches = [(int(row[0]), _read(row)) for row in rows]
-    keys = {key for _, appends in batches for key, _ in appends or ()}
-    streams = {int(key): (str(name), int(floor)) for key, name, floor in await sql(_STREAMS, (json.dumps(list(keys)),))}
-    sound = {pos: appends for pos, appends in batches if appends is not None and _are_sound(appends, streams)}
-    by_stream: dict[int, list[list[StoredAppend]]] = {}
-    for appends in sound.values():
-        parts: dict[int, list[StoredAppend]] = {}
-        for key, append in appends:
-            parts.setdefault(key, []).append(append)
+    keys = json.dumps(list({key for row in rows for key in keys_of(row[1])}))
+    streams = {int(key): (str(name), int(floor)) for key, name, floor in await sql(_STREAMS, (keys,))}
+    names = {key: name for key, (name, _) in streams.items()}
+    runs: dict[int, list[Run]] = {}
+    packed: list[int] = []
+    damaged = after
+    for pos, _, *columns in rows:
+        try:
+            parts = parts_of(columns, names)
+        except ValueError:
+            damaged = pos
+            continue
+        packed.append(pos)
         for key, part in parts.items():
-            if part[-1].last > streams[key][1]:
-                by_stream.setdefault(key, []).append(part)
-    chunks = [(key, run) for key, parts_of in by_stream.items() for run in _runs(parts_of)]
+            if part.last > streams[key][1]:
+                _add(runs.setdefault(key, []), part)
+    chunks = [(key, run) for key, of_stream in runs.items() for run in of_stream]
     earlier = await _small_chunks(sql, chunks)
     for begin in range(0, len(chunks), _INSERT_CHUNKS):
         values: list[object] = []
         for key, run in chunks[begin : begin + _INSERT_CHUNKS]:
-            values += _chunk(key, streams[key][0], run, earlier.get((key, run[0].last - run[0].n)))
+            values += _chunk(key, names[key], run, earlier.get((key, run.last - run.n)))
         await sql(_INSERT + ", ".join(["(?, ?, ?, ?, ?)"] * (len(values) // 5)), values)
-    await sql(_DELETE, (json.dumps(list(sound)),))
-    damaged = [pos for pos, _ in batches if pos not in sound]
-    return Packed(len(sound), max(damaged, default=after))
+    await sql(_DELETE, (json.dumps(packed),))
+    return Packed(len(packed), damaged)
 
 
-def _read(row: Row) -> list[tuple[int, StoredAppend]] | None:
-    try:
-        return [(placed.stream, placed.append) for placed in unpack_batch(*row[1:])]
-    except ValueError:
-        return None
+def _add(runs: list[Run], part: Run) -> None:
+    """What follows the last run goes into it, up to a good size; what a batch holds of a stream stays together."""
+    last = runs[-1] if runs else None
+    if (
+        last is not None
+        and part.last - part.n == last.last
+        and last.size_bytes + part.size_bytes <= _MAX_CHUNK_BYTES
+        and last.n + part.n <= _MAX_CHUNK_EVENTS
+    ):
+        last.take(part)
+    else:
+        runs.append(part)
 
 
-def _are_sound(appends: Sequence[tuple[int, StoredAppend]], streams: dict[int, tuple[str, int]]) -> bool:
-    try:
-        for key, append in appends:
-            merge(streams[key][0], [append])
-    except (CorruptEvent, KeyError):
-        return False
-    return True
-
-
-def _runs(parts: list[list[StoredAppend]]) -> Iterator[list[StoredAppend]]:
-    """The parts that follow each other, in pieces of a good size; what a batch holds of a stream stays together."""
-    run: list[StoredAppend] = []
-    size_bytes = events = 0
-    for part in parts:
-        more_bytes, more = sum(len(append.data) for append in part), sum(append.n for append in part)
-        goes_on = run and part[0].last - part[0].n == run[-1].last
-        if run and (not goes_on or size_bytes + more_bytes > _MAX_CHUNK_BYTES or events + more > _MAX_CHUNK_EVENTS):
-            yield run
-            run, size_bytes, events = [], 0, 0
-        run += part
-        size_bytes += more_bytes
-        events += more
-    if run:
-        yield run
-
-
-async def _small_chunks(sql: Sql, chunks: Sequence[tuple[int, list[StoredAppend]]]) -> dict[tuple[int, int], Row]:
+async def _small_chunks(sql: Sql, chunks: Sequence[tuple[int, Run]]) -> dict[tuple[int, int], Row]:
     """The small chunks right before short runs, by stream and last number: they are written anew together with these."""
-    begins = [(key, run[0].last - run[0].n) for key, run in chunks if len(run) < _FEW_APPENDS]
+    begins = [(key, run.last - run.n) for key, run in chunks if len(run.items) < _FEW_APPENDS]
     rows = await sql(_BEFORE, (json.dumps(begins), _SMALL_CHUNK_BYTES, _MAX_CHUNK_EVENTS // 2)) if begins else []
     return {(row[0], row[1]): row for row in rows}
 
 
-def _chunk(key: int, name: str, run: list[StoredAppend], earlier: Row | None) -> tuple[int, int, int, int, bytes]:
-    data, last, events = merge(name, run), run[-1].last, sum(append.n for append in run)
+def _chunk(key: int, name: str, run: Run, earlier: Row | None) -> tuple[int, int, int, int, bytes]:
+    items, n = run.items, run.n
     if earlier is not None:
         with suppress(CorruptEvent):  # then each stays by itself
-            data, events = join(name, earlier[1:], data), events + earlier[2]
-    return key, last, events, checksum(chunk_place(name, last), data), data
+            items, n = [*items_of(name, earlier[1:]), *items], n + earlier[2]
+    data = join(items)
+    return key, run.last, n, checksum(chunk_place(name, run.last), data), data

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from stream.sqlite.chunks import NAMED_BYTES, StoredAppend, append_place, checksum
+from stream.sqlite.chunks import NAMED_BYTES, StoredAppend, append_place, checksum, pack_item
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 MAX_DATA_BYTES: Final = 4096
 """An append with more lies in a row of its own: it would be written twice."""
@@ -26,6 +26,7 @@ MAX_EVENTS: Final = (1 << _MARK_COUNT_BITS) - 1
 """Of one append, and with them all of one stream in a batch stay below what `heads` holds."""
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
+_HEADS: Final = msgspec.json.Decoder(dict[str, int])
 _PLACES: Final = msgspec.msgpack.Decoder(tuple[int, list[tuple[int, int, int, bytes | None, int, int]]])
 
 
@@ -34,6 +35,20 @@ class Placed(NamedTuple):
 
     stream: int
     append: StoredAppend
+
+
+class Run:
+    """Appends of a stream that follow each other, as items of a chunk: the last number, and how many events and bytes."""
+
+    __slots__ = ("items", "last", "n", "size_bytes")
+
+    def __init__(self, last: int, n: int, size_bytes: int, items: list[bytes]) -> None:
+        self.last, self.n, self.size_bytes, self.items = last, n, size_bytes, items
+
+    def take(self, other: Run) -> None:
+        """What follows this one."""
+        self.last, self.n, self.size_bytes = other.last, self.n + other.n, self.size_bytes + other.size_bytes
+        self.items += other.items
 
 
 class Mark(NamedTuple):
@@ -88,10 +103,7 @@ def write_numbers(numbers: dict[int, int]) -> str:
 
 def unpack_batch(places: bytes, again: bytes, data: bytes) -> Iterator[Placed]:
     """The appends of a row in order, not yet checked. Raises `ValueError` where nobody can tell where they lie."""
-    sound = next((blob for blob in (places, again) if _is_sound(blob)), None)
-    if sound is None or not isinstance(data, bytes):
-        raise ValueError("the places of a batch are damaged")
-    at, found = _PLACES.decode(memoryview(sound)[_CRC_BYTES:])
+    at, found = _places(places, again, data)
     end = 0
     for stream, last, n, aid, crc, size in found:
         begin, end = end, end + size
@@ -103,6 +115,43 @@ def appends_of(rows: Iterable[Sequence[object]], stream: int) -> Iterator[Stored
     for placed in itertools.chain.from_iterable(unpack_batch(*row) for row in rows):  # type: ignore[arg-type]
         if placed.stream == stream:
             yield placed.append
+
+
+def keys_of(heads: str) -> list[int]:
+    """The keys of the streams of a batch, by its heads; none where they are damaged."""
+    try:
+        return [int(key) for key in _HEADS.decode(heads)]
+    except (TypeError, ValueError, msgspec.MsgspecError):
+        return []
+
+
+def parts_of(columns: Sequence[Any], names: Mapping[int, str]) -> dict[int, Run]:
+    """What a batch (places, again, data) holds, by stream, as items of chunks. Raises `ValueError` for a damaged one."""
+    places, again, data = columns
+    at, found = _places(places, again, data)
+    parts: dict[int, Run] = {}
+    end = 0
+    crc32, head, unnamed = zlib.crc32, _ENCODER.encode((at,))[1:], b"\xc0"  # a list of three: the time, no name, the data
+    for key, last, n, aid, crc, size in found:
+        begin, end = end, end + size
+        body, name = data[begin:end], names.get(key)
+        if name is None or crc != crc32(body, crc32(append_place(name, last, at, aid or b"").encode())):
+            raise ValueError("an append of a batch is damaged")
+        item = b"\x93" + head + unnamed + body if aid is None else pack_item(at, aid, body)
+        part = parts.get(key)
+        if part is None:
+            parts[key] = Run(last, n, size, [item])
+        else:
+            part.last, part.n, part.size_bytes = last, part.n + n, part.size_bytes + size
+            part.items.append(item)
+    return parts
+
+
+def _places(places: bytes, again: bytes, data: bytes) -> tuple[int, list[tuple[int, int, int, bytes | None, int, int]]]:
+    sound = next((blob for blob in (places, again) if _is_sound(blob)), None)
+    if sound is None or not isinstance(data, bytes):
+        raise ValueError("the places of a batch are damaged")
+    return _PLACES.decode(memoryview(sound)[_CRC_BYTES:])
 
 
 def _is_sound(blob: object) -> bool:

@@ -76,10 +76,22 @@ def merge(stream_id: str, rows: Sequence[StoredAppend]) -> bytes:
     return _ENCODER.encode([(row.at, row.aid if len(row.aid) == NAMED_BYTES else None, msgspec.Raw(row.data)) for row in rows])
 
 
-def join(stream_id: str, row: Sequence[Any], data: bytes) -> bytes:
-    """The data of a chunk (last, n, crc, data), and that of another right behind it, as that of one; raises `CorruptEvent`."""
+def pack_item(at: int, aid: bytes | None, data: bytes) -> bytes:
+    """An append as an item of a chunk: its time, its name if it has one, and its data."""
+    return _ENCODER.encode((at, aid, msgspec.Raw(data)))
+
+
+def items_of(stream_id: str, row: Sequence[Any]) -> list[bytes]:
+    """The items of a chunk (last, n, crc, data); raises `CorruptEvent`."""
     split(stream_id, *row)
-    return _ENCODER.encode([*_ITEMS.decode(row[3]), *_ITEMS.decode(data)])
+    return [bytes(item) for item in _ITEMS.decode(row[3])]
+
+
+def join(items: Sequence[bytes]) -> bytes:
+    """The data of the chunk of these items."""
+    count = len(items)
+    header = bytes([0x90 | count]) if count < 16 else b"\xdc" + count.to_bytes(2, "big")  # a list, in msgpack
+    return header + b"".join(items)
 
 
 def split(stream_id: str, last: int, n: int, crc: int, data: bytes) -> list[Event]:

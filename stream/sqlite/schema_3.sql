@@ -58,8 +58,8 @@ CREATE TRIGGER batches_go_only_below_the_floors_or_into_chunks BEFORE DELETE ON 
       <= (h.value >> 16) - (h.value & 65535)) IS NOT TRUE)
 BEGIN SELECT RAISE (ABORT, 'batches go only below the floors or into chunks'); END;
 
--- A chunk comes of appends and holds just what they held, or of batches: then it ends where one of them does, and takes in
--- whole chunks that lie before that. Any other is passed over.
+-- A chunk comes of appends and holds just what they held, or of batches: then it lies where neither appends nor chunks are,
+-- but for chunks that it takes in as a whole. Any other is passed over.
 DROP TRIGGER a_chunk_holds_what_it_replaces;
 CREATE TRIGGER a_chunk_holds_what_it_replaces BEFORE INSERT ON chunks
   WHEN NEW.last <= (SELECT floor FROM streams WHERE id = NEW.stream)
@@ -70,9 +70,7 @@ CREATE TRIGGER a_chunk_holds_what_it_replaces BEFORE INSERT ON chunks
         OR NEW.last > (SELECT last - n FROM appends WHERE stream = NEW.stream AND last > NEW.last ORDER BY last LIMIT 1)
         OR EXISTS (SELECT 1 FROM chunks WHERE stream = NEW.stream AND last > NEW.last - NEW.n AND last <= NEW.last
           AND (last - n < NEW.last - NEW.n OR last = NEW.last))
-        OR NEW.last > (SELECT last - n FROM chunks WHERE stream = NEW.stream AND last > NEW.last ORDER BY last LIMIT 1)
-        OR NOT EXISTS (SELECT 1 FROM batches WHERE instr(heads, '"' || NEW.stream || '":')
-          AND CAST(substr(heads, instr(heads, '"' || NEW.stream || '":') + length(NEW.stream) + 3, 20) AS INTEGER) >> 16 = NEW.last)))
+        OR NEW.last > (SELECT last - n FROM chunks WHERE stream = NEW.stream AND last > NEW.last ORDER BY last LIMIT 1)))
 BEGIN SELECT RAISE (IGNORE); END;
 
 DROP TRIGGER a_chunk_takes_the_place_of_its_appends;
