@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stream import AppendResult, CorruptEvent, NewEvent, Producer, Snapshot, open_store
+from stream.sqlite.batches import write_numbers
 from tests.backends import flip
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-TABLES = ("streams", "producers", "appends", "chunks")
+TABLES = ("streams", "producers", "appends", "chunks", "batches")
+NEW_BATCH = "(heads, marks, places, again, data)"
 NEW_CHUNK = "(stream, last, n, crc, data)"
 NEW_APPEND = "(stream, last, n, at, aid, crc, data)"
 BY_PRODUCER = "(stream, last, n, at, aid, producer, epoch, pseq, crc, data)"
@@ -62,6 +64,43 @@ ATTACKS = [
     "UPDATE chunks SET data = x'90'",
     "UPDATE OR REPLACE chunks SET pos = 7",
     "DELETE FROM chunks",
+    f"INSERT INTO chunks {NEW_CHUNK} VALUES (4, 2, 2, 0, x'90')",  # beyond the head
+    f"INSERT INTO chunks {NEW_CHUNK} VALUES (3, 258, 2, 0, x'90')",  # beyond the head, over an append
+    "UPDATE batches SET data = x'90'",
+    "UPDATE OR REPLACE batches SET pos = 7",
+    "UPDATE batches SET heads = '{\"4\":65537}'",
+    "DELETE FROM batches",
+    *(
+        f"INSERT INTO batches {NEW_BATCH} VALUES ('{heads}', '{marks}', x'90', x'90', x'90')"
+        for heads, marks in [
+            (write_numbers({1: 6 << 16 | 1}), "{}"),  # a gap
+            (write_numbers({1: 4 << 16 | 1}), "{}"),  # a number that is taken
+            (write_numbers({1: 4 << 16}), "{}"),  # no events
+            (write_numbers({1: 5 << 16 | 1, 9: 1 << 16 | 1}), "{}"),  # an unknown stream
+            (write_numbers({1: 5 << 16 | 1, 4: 3 << 16 | 1}), "{}"),  # one of two goes on
+            ('{"1":327681,"1":327681}', "{}"),  # twice the same
+            ('{"1":327681,"01":327681}', "{}"),
+            ('{"1":327681,"1":393218}', "{}"),
+            ('{"1": 327681}', "{}"),  # not as it is looked for
+            ('{"1":327681.0}', "{}"),
+            ('{"1":"327681"}', "{}"),
+            ("{}", "{}"),
+            ("[327681]", "{}"),
+            ("{", "{}"),
+            (write_numbers({1: 5 << 16 | 1}), "{"),
+            (write_numbers({1: 5 << 16 | 1}), write_numbers({1: 1 << 42 | 7 << 12 | 1})),  # a producer's gap
+            (write_numbers({1: 5 << 16 | 1}), write_numbers({1: 0 << 42 | 0 << 12 | 1})),  # an epoch that is fenced
+            (write_numbers({1: 5 << 16 | 1}), write_numbers({1: 1 << 42 | 1 << 12 | 1})),  # a number that is taken
+            (write_numbers({1: 5 << 16 | 1}), write_numbers({9: 1})),  # an unknown producer
+            (write_numbers({1: 5 << 16 | 1}), write_numbers({2: 1 << 42 | 1})),  # that of another stream
+            (write_numbers({1: 5 << 16 | 1}), write_numbers({1: 1 << 42 | 2 << 12})),  # of no events
+            (write_numbers({1: 5 << 16 | 1}), '{"1":4398046519297,"1":4398046519297}'),  # twice the same
+            (write_numbers({1: 5 << 16 | 1}), '{"1":"x"}'),
+        ]
+    ),
+    f"INSERT OR REPLACE INTO batches VALUES (1, '{write_numbers({1: 5 << 16 | 1})}', '{{}}', x'90', x'90', x'90')",
+    f"INSERT INTO batches {NEW_BATCH} VALUES ('{write_numbers({1: 5 << 16 | 1})}', '{{}}', x'90', x'90', NULL)",
+    f"INSERT INTO batches {NEW_BATCH} VALUES ('{write_numbers({1: 5 << 16 | 1})}', '{{}}', x'90', 'text', x'90')",
     "UPDATE streams SET head = head - 1 WHERE id = 1",
     "UPDATE streams SET head = 0, floor = 0, origin = 0",
     "UPDATE streams SET floor = floor - 1 WHERE id = 1",
@@ -93,7 +132,7 @@ ATTACKS = [
 
 
 async def fill(path: Path) -> None:
-    """`s`: four events, truncated through 1, one producer; `gone`: deleted; `packed`: a chunk and an append."""
+    """`s`: four events, truncated through 1, a producer; `gone`: deleted; `packed`: a chunk, an append; `many.N`: a batch."""
     async with open_store(str(path)) as store:
         await store.append("s", [NewEvent("t", b"a")], producer=Producer("p", 1, 0))
         await store.append("s", [NewEvent("t", b"b"), NewEvent("t", b"c")], producer=Producer("p", 1, 1))
@@ -102,8 +141,10 @@ async def fill(path: Path) -> None:
         await store.truncate("s", through=1)
         await store.delete("gone")
         await store.snapshots.save(Snapshot("s", "p", 1, 3, 0, b"state"))
-        await asyncio.gather(*(store.append("packed", [NewEvent("t", b"%d" % seq)]) for seq in range(1, 257)))
+        for first in range(1, 257, 4):  # so few at once have rows of their own
+            await asyncio.gather(*(store.append("packed", [NewEvent("t", b"%d" % seq)]) for seq in range(first, first + 4)))
         await store.append("packed", [NewEvent("t", b"257")])  # behind the 256, which go into a chunk
+        await asyncio.gather(*(store.append(f"many.{n}", [NewEvent("t", b"m")]) for n in range(10)))
 
 
 def dump(path: Path) -> list[list[tuple[object, ...]]]:
@@ -126,6 +167,7 @@ async def test_the_schema_refuses_an_attack_or_passes_over_it(tmp_path: Path, at
         assert [event.data for event in await store.read("s", after=1)] == [b"b", b"c", b"d"]
         assert await store.append("s", [NewEvent("t", b"e")], producer=Producer("p", 1, 2)) == AppendResult(5, 5)
         assert await store.append("gone", [NewEvent("t", b"y")]) == AppendResult(2, 2)
+        assert [event.data for n in range(10) for event in await store.read(f"many.{n}")] == [b"m"] * 10
         assert [event.data for event in await store.read("packed")] == [b"%d" % seq for seq in range(1, 258)]
 
 

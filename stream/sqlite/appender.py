@@ -49,7 +49,7 @@ _BATCHES_OF: Final = "SELECT places, again, data FROM batches WHERE instr(heads,
 class Appender:
     """Collects appends and stores them in batches, in turns of the database's writer."""
 
-    def __init__(self, database: Database, clock_ms: Callable[[], int], stored: Callable[[str], None]) -> None:
+    def __init__(self, database: Database, clock_ms: Callable[[], int], stored: Callable[[str], None], batches: int) -> None:
         self._database = database
         self._clock_ms = clock_ms
         self._stored = stored
@@ -58,9 +58,9 @@ class Appender:
         self._again: list[Request] = []
         self._on_their_way = 0
         self._is_planned = self._is_held = False
-        self._is_alone = True
+        self._is_alone = False
         self._keys = KeyCache()
-        self._packer = Packer(database)
+        self._packer = Packer(database, batches)
 
     async def append(self, append: Append) -> AppendResult:
         """Returns when the append is durable, or raises why it was refused."""

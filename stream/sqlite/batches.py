@@ -13,7 +13,7 @@ from stream.sqlite.chunks import NAMED_BYTES, StoredAppend, append_place, checks
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-MAX_DATA_BYTES: Final = 4096
+MAX_DATA_BYTES: Final = 1024
 """An append with more lies in a row of its own: it would be written twice."""
 
 _CRC_BYTES: Final = 4

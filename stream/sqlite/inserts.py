@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 MIN_BATCH: Final = 8
 """Fewer appends at once are rows of their own: a batch would gain little, and must be packed soon."""
 
-_MAX_OF_A_STREAM: Final = 65_535
+_MAX_OF_A_STREAM: Final = 4_000  # events: with its bytes what fits in one chunk
+_MAX_BYTES_OF_A_STREAM: Final = 32 * 1024
 _INSERT_BATCH: Final = "INSERT INTO batches (heads, marks, places, again, data) VALUES (?, ?, ?, ?, ?) RETURNING pos"
 _INSERT_ROWS: Final = "INSERT INTO appends (stream, last, n, at, aid, producer, epoch, pseq, crc, data) VALUES "
 _ROW: Final = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -83,6 +84,7 @@ def plan_inserts(requests: Sequence[Request], keys: KeyCache, at: int, *, togeth
     alone: list[Request] = []
     marks: list[Mark] = []
     counts: dict[str, int] = {}  # of the events in the batch; nothing of a stream comes behind that of a producer
+    sizes: dict[str, int] = {}
     for request in requests:
         append, producer = request.append, request.append.producer
         name, n = append.stream_id, len(append.events)
@@ -93,9 +95,10 @@ def plan_inserts(requests: Sequence[Request], keys: KeyCache, at: int, *, togeth
         if producer is not None:
             known = request.known = keys.producers[stream.key, producer.id]
             goes_on = goes_on and known.goes_on_with(producer)
-        count = counts.get(name, 0) + n
-        if goes_on and count <= _MAX_OF_A_STREAM and fits(request.last, n, len(request.data)):
-            counts[name] = count
+        count, size_bytes = counts.get(name, 0) + n, sizes.get(name, 0) + len(request.data)
+        has_room = count <= _MAX_OF_A_STREAM and size_bytes <= _MAX_BYTES_OF_A_STREAM
+        if goes_on and has_room and fits(request.last, n, len(request.data)):
+            counts[name], sizes[name] = count, size_bytes
             if producer is None:
                 joined.append(request)
             elif mark_fits(producer.epoch, producer.seq):

@@ -50,12 +50,13 @@ _INSERT: Final = "INSERT INTO chunks (stream, last, n, crc, data) VALUES "
 class Packer:
     """Packs the streams of which this process has appended enough."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, batches: int) -> None:
+        """`batches`: as many were left by others."""
         self._database = database
         self._due: list[Stream] = []
         self._is_late = False
         self._is_packing = False
-        self._batches = _DUE_BATCHES - 1  # what others have left is packed with the first one
+        self._batches = batches
         self._damaged = 0
 
     def count(self, insert: Insert) -> None:

@@ -17,7 +17,8 @@ CREATE TABLE batches (
 
 -- A batch goes in as a whole or is passed over: each of its streams must be where it says, each producer too.
 CREATE TRIGGER a_batch_continues_its_streams_and_its_producers BEFORE INSERT ON batches
-  WHEN (SELECT count(*) FROM json_each(NEW.heads) AS h CROSS JOIN streams AS s ON s.id = CAST(h.key AS INTEGER)
+  WHEN NOT (json_valid(NEW.heads) AND json_valid(NEW.marks))
+    OR (SELECT count(*) FROM json_each(NEW.heads) AS h CROSS JOIN streams AS s ON s.id = CAST(h.key AS INTEGER)
       WHERE h.type = 'integer' AND h.value & 65535 > 0 AND s.head = (h.value >> 16) - (h.value & 65535)
       AND s.guard = 3 * (s.head % 1000003) + 5 * (s.floor % 1000003) + 7 * (s.origin % 1000003))
     IS NOT (SELECT count(*) FROM json_each(NEW.heads))

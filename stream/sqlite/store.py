@@ -37,12 +37,12 @@ UPDATE streams SET floor = head, origin = head, guard = guard
 class SqliteStore:
     """An `EventStore` over a `Database`. Made by `open_store`, or by `attach` over a database that is open."""
 
-    def __init__(self, database: Database, incarnation: str, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, database: Database, incarnation: str, clock_ms: Callable[[], int], batches: int) -> None:
         self.database = database
         self.incarnation = incarnation
         self._snapshots = SqliteSnapshots(database)
         self._wakeups = Wakeups()
-        self._appender = Appender(database, clock_ms, self._wakeups.wake)
+        self._appender = Appender(database, clock_ms, self._wakeups.wake, batches)
         self._sweeper = Sweeper(database)
         self._waiters = 0
         self._unwatch: Callable[[], None] | None = None
@@ -53,11 +53,13 @@ class SqliteStore:
         await database.install("stream", read_scripts("stream.sqlite"))
         minted = secrets.token_hex(16)
 
-        async def identify(sql: Sql) -> str:
+        async def identify(sql: Sql) -> tuple[str, int]:
             await sql("INSERT INTO store SELECT ? WHERE NOT EXISTS (SELECT 1 FROM store)", (minted,))
-            return str((await sql("SELECT incarnation FROM store"))[0][0])
+            [(incarnation, batches)] = await sql("SELECT incarnation, (SELECT count(*) FROM batches) FROM store LIMIT 1")
+            return str(incarnation), int(batches)
 
-        store = cls(database, await database.transact(identify), clock_ms)
+        incarnation, batches = await database.transact(identify)
+        store = cls(database, incarnation, clock_ms, batches)
         store._sweeper.resume()
         return store
 
