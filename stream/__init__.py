@@ -28,7 +28,9 @@ from stream.opening import Opening, open_store
 from stream.records import (
     AppendResult,
     Bounds,
+    Changes,
     Event,
+    Gap,
     NewEvent,
     Producer,
     Snapshot,
@@ -41,10 +43,12 @@ from stream.store import EventStore
 __all__ = [
     "AppendResult",
     "Bounds",
+    "Changes",
     "CorruptEvent",
     "Diverged",
     "Event",
     "EventStore",
+    "Gap",
     "InvalidEvent",
     "InvalidId",
     "MemoryStore",

@@ -152,7 +152,7 @@ async def test_a_ledger_of_version_3_goes_on_whole(tmp_path: Path) -> None:
         await ledger.compact("talk")
         await ledger.erase("long")
         assert not [finding async for finding in verify(ledger) if not finding.is_note]
-    assert names(tmp_path) == {"chat.db", "chat.db.ledger-v3-backup"}
+    assert names(tmp_path) == {"chat.db", "chat.db.ledger-v3-backup", "chat.db.stream-v2-backup"}
     assert rows(tmp_path / "chat.db.ledger-v3-backup", "SELECT count(*) FROM conversations WHERE name = 'talk'") == [(1,)]
     await restore(str(path), str(tmp_path / "again.db"), known_scripts())
 

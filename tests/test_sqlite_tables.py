@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 TABLES = ("streams", "producers", "appends", "chunks")
 NEW_CHUNK = "(stream, last, n, crc, data)"
 NEW_APPEND = "(stream, last, n, at, aid, crc, data)"
-BY_PRODUCER = "(stream, last, n, at, aid, producer, epoch, pseq, crc, data)"
+BY_PRODUCER = "(stream, last, n, at, aid, producer, epoch, producer_seq, crc, data)"
 
 ATTACKS = [
     "UPDATE appends SET data = x'90'",

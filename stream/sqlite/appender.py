@@ -36,7 +36,7 @@ _MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
 _MAX_CHAIN: Final = 16  # batches in one turn of the writer, before other jobs have theirs
 _YIELD_ROWS: Final = 16
 _YIELD_S: Final = 30e-6  # SQLite's thread needs the interpreter to begin; without this it waits until this one is idle
-_INSERT: Final = "INSERT INTO appends (stream, last, n, at, aid, producer, epoch, pseq, crc, data) VALUES "
+_INSERT: Final = "INSERT INTO appends (stream, last, n, at, aid, producer, epoch, producer_seq, crc, data) VALUES "
 _ROW: Final = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _EARLIER: Final = "SELECT n FROM appends WHERE stream = ? AND last = ? AND aid = ?"
 _EARLIER_CHUNK: Final = "SELECT last, n, crc, data FROM chunks WHERE stream = ? AND last >= ? ORDER BY last LIMIT 1"

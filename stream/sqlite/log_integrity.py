@@ -24,7 +24,7 @@ SELECT name FROM streams WHERE (?1 IS NULL OR name = ?1)
 AND (guard = 3 * (head % 1000003) + 5 * (floor % 1000003) + 7 * (origin % 1000003)) IS NOT TRUE"""
 _FLOOR: Final = "SELECT floor FROM streams WHERE name = ?"
 _APPENDS: Final = """
-SELECT a.last, a.n, a.at, a.aid, a.crc, a.data, a.producer, a.epoch, a.pseq, p.name, p.stream = s.id, p.epoch, p.seq
+SELECT a.last, a.n, a.at, a.aid, a.crc, a.data, a.producer, a.epoch, a.{number}, p.name, p.stream = s.id, p.epoch, p.seq
 FROM streams AS s JOIN {table} AS a ON a.stream = s.id AND a.last > max(s.floor, ?2)
 LEFT JOIN producers AS p ON p.id = a.producer
 WHERE s.name = ?1 ORDER BY a.last LIMIT ?3"""
@@ -32,8 +32,11 @@ _CHUNKS: Final = """
 SELECT c.last, c.n, NULL, NULL, c.crc, c.data, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM streams AS s JOIN chunks AS c ON c.stream = s.id AND c.last > max(s.floor, ?2)
 WHERE s.name = ?1 ORDER BY c.last LIMIT ?3"""
-_VERSION_1: Final = (_APPENDS.format(table="chunks"),)
-_VERSION_2: Final = (_APPENDS.format(table="appends"), _CHUNKS)
+_ROWS: Final = {  # by version; those of later ones are as the last
+    1: (_APPENDS.format(table="chunks", number="pseq"),),
+    2: (_APPENDS.format(table="appends", number="pseq"), _CHUNKS),
+    3: (_APPENDS.format(table="appends", number="producer_seq"), _CHUNKS),
+}
 _OF_NOBODY: Final = """
 SELECT DISTINCT stream FROM {table} WHERE NOT EXISTS (SELECT 1 FROM streams WHERE id = stream)"""
 _GUARD: Final = """
@@ -66,7 +69,7 @@ def check_snapshots(connection: sqlite3.Connection) -> Iterator[Fault]:
 
 def _check_streams(connection: sqlite3.Connection, stream_id: str | None) -> Iterator[Fault]:
     version = versions(connection).get("stream", 0)
-    tables = _VERSION_1 if version == 1 else _VERSION_2
+    tables = _ROWS[min(version, max(_ROWS))] if version else ()
     last = ""
     while version and (streams := connection.execute(_STREAMS, (last, stream_id)).fetchall()):
         if streams[-1][0] <= last:  # the index leads round in circles
