@@ -23,6 +23,7 @@ from stream.errors import (
     Truncated,
 )
 from stream.follow import follow
+from stream.follow_all import follow_all
 from stream.memory import MemoryStore
 from stream.opening import Opening, open_store
 from stream.records import (
@@ -72,6 +73,7 @@ __all__ = [
     "StreamInfo",
     "Truncated",
     "follow",
+    "follow_all",
     "open_store",
     "retain",
 ]

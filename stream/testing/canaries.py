@@ -222,7 +222,8 @@ class SharedMemory(MemoryBackend):
     def make(self, clock_ms: Callable[[], int]) -> MemoryStore:
         store = self.make_one(clock_ms)
         if self.stores:
-            store._streams, store._wakeups = self.stores[0]._streams, self.stores[0]._wakeups  # noqa: SLF001
+            for shared in ("_streams", "_wakeups", "_feed"):
+                setattr(store, shared, getattr(self.stores[0], shared))
             store.incarnation = self.stores[0].incarnation
         return store
 
