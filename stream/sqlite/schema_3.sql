@@ -39,6 +39,11 @@ CREATE TRIGGER the_first_of_many_changes_is_marked AFTER UPDATE ON streams
   WHEN NEW.changed >> 10 > OLD.changed >> 10 OR OLD.changed = 0
 BEGIN INSERT INTO marks VALUES (NEW.id, NEW.changed, OLD.head); END;
 
+-- REPLACE would delete a row without asking the DELETE triggers.
+CREATE TRIGGER marks_are_never_replaced BEFORE INSERT ON marks
+  WHEN EXISTS (SELECT 1 FROM marks WHERE stream = NEW.stream AND number = NEW.number)
+BEGIN SELECT RAISE (ABORT, 'marks are never replaced'); END;
+
 CREATE TRIGGER marks_never_change BEFORE UPDATE ON marks
 BEGIN SELECT RAISE (ABORT, 'marks never change'); END;
 
