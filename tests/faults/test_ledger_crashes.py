@@ -249,7 +249,7 @@ async def check_erasures(ledger: Ledger, before: Before) -> None:
     assert info is not None
     if info.erased is None:
         assert not before.told
-        assert len(left) == 8
+        assert (info.messages, len(left) > 8) == (8, True)
         await ledger.erase("second")
     else:
         assert (info.erased["messages"], info.erased["runs"], left) == (8, 5, [])
@@ -264,7 +264,7 @@ SCENES: Final = {
     "commit": Scene(prepare_commit, commit, check_commit, 37, smoke=("two files",)),
     "compact": Scene(prepare_compaction, compact, check_compaction, 19),
     "erase": Scene(prepare_erasure, erase, check_erasure, 31, smoke=("one file", "two files")),
-    "erase together": Scene(prepare_erasures, erase_together, check_erasures, 50),
+    "erase together": Scene(prepare_erasures, erase_together, check_erasures, 75),
 }
 
 LONG: Final = ("describe", "erase", "erase together")
