@@ -19,11 +19,13 @@ _KNOWN: Final = "SELECT id, head FROM streams WHERE changed >= ?1 AND changed <=
 _HEAD_AT: Final = "(SELECT m.head FROM marks AS m WHERE m.stream = s.id AND m.number > {number} ORDER BY m.number LIMIT 1)"
 # `+id`: the index of changes knows the few that changed, while all streams lie in the order of their keys.
 _CHANGED: Final = "SELECT id FROM streams INDEXED BY streams_by_change WHERE changed > ?1 AND +id > ?2 ORDER BY id LIMIT ?4"
-_ALL: Final = "SELECT id FROM streams WHERE +changed > ?1 AND id > ?2 ORDER BY id LIMIT ?4"
 _PAGE: Final = f"""
 SELECT s.id, s.name, s.changed, s.head, {_HEAD_AT.format(number="?1")},
   CASE WHEN s.changed > ?3 THEN {_HEAD_AT.format(number="?3")} END
-FROM ({{}}) AS d CROSS JOIN streams AS s ON s.id = d.id ORDER BY s.id"""  # noqa: S608 - constants
+FROM ({_CHANGED}) AS d CROSS JOIN streams AS s ON s.id = d.id ORDER BY s.id"""  # noqa: S608 - constants
+_ALL: Final = f"""
+SELECT s.id, s.name, s.changed, s.head, 0, CASE WHEN s.changed > ?3 THEN {_HEAD_AT.format(number="?3")} END
+FROM streams AS s WHERE +s.changed > ?1 AND s.id > ?2 ORDER BY s.id LIMIT ?4"""  # noqa: S608 - constants
 
 
 class FeedPage(NamedTuple):
@@ -71,7 +73,7 @@ class _Change(NamedTuple):
 
 async def _read(sql: Sql, path: str, place: FeedPlace, limit: int) -> list[_Change]:
     """As many changes, and one more if there is one."""
-    text = _PAGE.format(_CHANGED if place.since else _ALL)
+    text = _PAGE if place.since else _ALL
     changes: list[_Change] = []
     key = place.key
     while True:
