@@ -36,6 +36,8 @@ class Wakeups:
 
     def wake(self, stream_id: str) -> None:
         """Wakes all who wait for this stream, or for any."""
+        if not self._waiting:  # as a rule, and it is asked of each append
+            return
         for name in (stream_id, ANY):
             for signal in self._waiting.get(name, ()):
                 signal.set()

@@ -20,6 +20,7 @@ from ledger.upkeep.backup import known_scripts
 from stream import Diverged, Event, NewEvent, follow, follow_all, open_store
 from stream.sqlite import SqliteStore
 from stream.sqlite.backup import back_up, restore
+from stream.sqlite.log_integrity import check_streams
 from stream.testing.contract.changing import places, told
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ ATTACKS: Final = (
     "UPDATE streams SET floor = floor + 1, guard = guard + 5 WHERE name = 's'",
     "UPDATE marks SET head = 0",
     "DELETE FROM marks",
-    "INSERT OR REPLACE INTO marks SELECT stream, number, 7 FROM marks",
+    "INSERT OR REPLACE INTO marks SELECT stream, number, 7, 0 FROM marks",
 )
 
 
@@ -226,6 +227,45 @@ async def test_the_schema_refuses_a_change_that_the_feed_would_not_tell(tmp_path
         with pytest.raises(sqlite3.Error), raw:
             raw.execute(attack)
         assert list(raw.iterdump()) == before
+
+
+async def test_a_mark_that_is_damaged_is_named_and_makes_nobody_miss_anything(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with open_store(str(path)) as store:
+        await store.append("s", [NewEvent("n", b"")] * 3)
+        await asyncio.gather(*(store.append("t", [NewEvent("n", b"")]) for _ in range(1030)))
+        token = (await store.changes()).token
+        await store.append("s", [NewEvent("n", b"")] * 2)
+        assert (await store.changes(after=token)).spans == [(3, 5)]
+    with closing(sqlite3.connect(path)) as raw:
+        assert not list(check_streams(raw))
+        with raw:
+            raw.execute("DROP TRIGGER marks_never_change")
+            raw.execute("UPDATE marks SET head = 4 WHERE head = 3")
+        assert [(fault.stream_id, fault.kind) for fault in check_streams(raw)] == [("s", "damaged")]
+        assert not list(check_streams(raw, "t"))
+    async with open_store(str(path)) as store:
+        assert (await store.changes(after=token)).spans == [(0, 5)]
+
+
+async def test_a_follower_of_all_reads_page_by_page_and_nothing_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_store(str(tmp_path / "log.db")) as store:
+        for _ in range(5):
+            await store.append("long", [NewEvent("n", b"")] * 1000)
+        pages: list[int] = []
+        read = store.read
+
+        async def counted(stream_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+            events = await read(stream_id, after=after, limit=limit)
+            pages.append(len(events))
+            return events
+
+        monkeypatch.setattr(store, "read", counted)
+        async with aclosing(follow_all(store)) as feed:  # type: ignore[type-var]
+            for number in range(1, 4001):
+                await anext(feed)
+                assert len(pages) == (number + 999) // 1000
+        assert max(pages) == 1000
 
 
 async def test_what_the_feed_asks_does_not_grow_with_the_streams(tmp_path: Path) -> None:

@@ -16,7 +16,10 @@ NUMBER: Final = "(SELECT max(changed) FROM streams) + 1"
 _MARKED_BITS: Final = 10  # as the schema has it: the first change of a stream among 1,024 is marked
 _LAST: Final = "SELECT coalesce(max(changed), 0) FROM streams"
 _KNOWN: Final = "SELECT id, head FROM streams WHERE changed >= ?1 AND changed <= ?2"
-_HEAD_AT: Final = "(SELECT m.head FROM marks AS m WHERE m.stream = s.id AND m.number > {number} ORDER BY m.number LIMIT 1)"
+_GUARD: Final = "3 * (m.stream % 1000003) + 5 * (m.number % 1000003) + 7 * (m.head % 1000003)"
+# 0 for a mark that is damaged: then all of its stream comes again, and nothing is missed.
+_HEAD_AT: Final = f"""(SELECT CASE WHEN m.guard = {_GUARD} THEN m.head END FROM marks AS m
+  WHERE m.stream = s.id AND m.number > {{number}} ORDER BY m.number LIMIT 1)"""  # noqa: S608 - constants
 # `+id`: the index of changes knows the few that changed, while all streams lie in the order of their keys.
 _CHANGED: Final = "SELECT id FROM streams INDEXED BY streams_by_change WHERE changed > ?1 AND +id > ?2 ORDER BY id LIMIT ?4"
 _PAGE: Final = f"""

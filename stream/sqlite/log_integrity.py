@@ -22,6 +22,12 @@ _STREAMS: Final = "SELECT name, head FROM streams WHERE name > ?1 AND (?2 IS NUL
 _UNGUARDED: Final = """
 SELECT name FROM streams WHERE (?1 IS NULL OR name = ?1)
 AND (guard = 3 * (head % 1000003) + 5 * (floor % 1000003) + 7 * (origin % 1000003)) IS NOT TRUE"""
+_MARKS: Final = """
+SELECT stream, (SELECT name FROM streams AS s WHERE s.id = stream) FROM marks
+WHERE (?1 IS NULL OR stream = (SELECT id FROM streams WHERE name = ?1)) AND (
+  guard <> 3 * (stream % 1000003) + 5 * (number % 1000003) + 7 * (head % 1000003)
+  OR NOT EXISTS (SELECT 1 FROM streams AS s WHERE s.id = stream AND s.head >= marks.head AND s.changed >= number))"""
+_UNMARKED: Final = 2  # the last version without marks
 _FLOOR: Final = "SELECT floor FROM streams WHERE name = ?"
 _APPENDS: Final = """
 SELECT a.last, a.n, a.at, a.aid, a.crc, a.data, a.producer, a.epoch, a.{number}, p.name, p.stream = s.id, p.epoch, p.seq
@@ -81,6 +87,9 @@ def _check_streams(connection: sqlite3.Connection, stream_id: str | None) -> Ite
         last = streams[-1][0]
     for (name,) in connection.execute(_UNGUARDED, (stream_id,)).fetchall() if version > 1 else ():
         yield Fault(name, "damaged", f"the row that keeps floor, head and origin of stream {name!r} is damaged")
+    for key, name in connection.execute(_MARKS, (stream_id,)).fetchall() if version > _UNMARKED else ():
+        whose = f"of a stream that is not there, {key}" if name is None else f"where stream {name!r} stood"
+        yield Fault(name or "", "damaged", f"a mark {whose} is damaged: followers of all streams are told of it again")
     for table in ("appends", "chunks") if version > 1 and stream_id is None else ():
         for (key,) in connection.execute(_OF_NOBODY.format(table=table)).fetchall():
             yield Fault("", "reference", f"rows of {table} are of a stream that is not there, {key}")

@@ -9,11 +9,12 @@ CREATE INDEX streams_by_change ON streams (changed);
 ALTER TABLE appends RENAME COLUMN pseq TO producer_seq;
 
 -- Where a stream stood before it changed with `number`: of each 1,024 changes of the file its first one is marked. The
--- others of so few are told by whoever has seen them.
+-- others of so few are told by whoever has seen them. `guard` follows from the other numbers, as elsewhere.
 CREATE TABLE marks (
   stream INTEGER NOT NULL,
   number INTEGER NOT NULL,
   head   INTEGER NOT NULL,
+  guard  INTEGER NOT NULL,
   PRIMARY KEY (stream, number)
 ) STRICT, WITHOUT ROWID;
 
@@ -37,7 +38,10 @@ BEGIN SELECT RAISE (ABORT, 'head, floor and origin never fall, and each change i
 
 CREATE TRIGGER the_first_of_many_changes_is_marked AFTER UPDATE ON streams
   WHEN NEW.changed >> 10 > OLD.changed >> 10 OR OLD.changed = 0
-BEGIN INSERT INTO marks VALUES (NEW.id, NEW.changed, OLD.head); END;
+BEGIN
+  INSERT INTO marks VALUES (NEW.id, NEW.changed, OLD.head,
+    3 * (NEW.id % 1000003) + 5 * (NEW.changed % 1000003) + 7 * (OLD.head % 1000003));
+END;
 
 -- REPLACE would delete a row without asking the DELETE triggers.
 CREATE TRIGGER marks_are_never_replaced BEFORE INSERT ON marks
