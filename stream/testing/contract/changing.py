@@ -148,7 +148,8 @@ async def a_token_of_another_store_or_none_is_refused(backend: Backend) -> None:
     store = await backend.open()
     await store.append("a", new())
     token = (await store.changes()).token
-    for bad in ("x", token[:-1], token + "A", token[::-1], "\0", "ä", " ", token + "~", token + "~x"):
+    flipped = [token[:n] + ("A" if token[n] != "A" else "B") + token[n + 1 :] for n in range(len(token) - 1)]
+    for bad in (*flipped, "x", token[:-1], token + "A", token[::-1], "\0", "ä", " ", token + "~", token + "~x"):
         with pytest.raises(ValueError, match="token"):
             await store.changes(after=bad)
     for bad in ("x", token + "~x", "~" + token, "~~"):
