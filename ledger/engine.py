@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from ledger.arrears import Arrears
 from ledger.catchup import CatchUp
 from ledger.erasure import is_pending
 from ledger.errors import LedgerBehind, LedgerDiverged, UnknownConversation
-from ledger.kinds import is_reserved
 from ledger.moment import look
 from projector.events import to_event
 from projector.validation import validate
@@ -18,7 +18,7 @@ from stream.home import Home
 from stream.limits import check_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ledger.catchup import Caught
     from ledger.moment import Moment
@@ -29,13 +29,12 @@ if TYPE_CHECKING:
     from stream import EventStore
 
 _LOG: Final = structlog.get_logger("tailfold.ledger")
-_BATCH: Final = 500
 
 
 class Engine:
     """One ledger that is open. Operations are functions over it; what only one of them needs does not belong here."""
 
-    __slots__ = ("_catch_up", "home", "projectors", "store", "tables")
+    __slots__ = ("_arrears", "_catch_up", "home", "projectors", "store", "tables")
 
     def __init__(self, store: EventStore, tables: LedgerTables, projectors: Sequence[Projector[Any]] = ()) -> None:
         self.home = Home("this ledger")
@@ -43,6 +42,7 @@ class Engine:
         self.tables = tables
         self.projectors = tuple(projectors)
         self._catch_up = CatchUp(store, tables)
+        self._arrears = Arrears(store, tables, self._catch_up)
 
     async def catch_up(self, conversation: str) -> Caught:
         """Takes in what is new in the log of a conversation. Raises `LedgerBehind` where events it needs are gone."""
@@ -69,13 +69,7 @@ class Engine:
 
     async def catch_up_all(self) -> None:
         """Takes in what is new in every log that may be of a conversation."""
-        heads: dict[str, int] = {}
-        async for info in self.store.streams():
-            heads[info.stream_id] = info.head
-            if len(heads) == _BATCH:
-                await self._catch_up_some(heads)
-                heads = {}
-        await self._catch_up_some(heads)
+        await self._arrears.work_off()
 
     async def note(self, conversation: str, body: Body) -> bool:
         """Appends one event and takes it in. False where an erasure that went on beside it has taken it away."""
@@ -98,13 +92,3 @@ class Engine:
     def forget(self, conversation: str) -> None:
         """Drops what is remembered here of a conversation: something else than catch-up has moved the ledger."""
         self._catch_up.forget(conversation)
-
-    async def _catch_up_some(self, heads: Mapping[str, int]) -> None:
-        positions = await self.tables.positions(heads)
-        for conversation, head in heads.items():
-            is_left_out = is_reserved(conversation) and conversation not in positions  # only what older programs wrote
-            if head > positions.get(conversation, 0) and not is_left_out:
-                try:
-                    await self.catch_up(conversation)
-                except (CorruptEvent, LedgerBehind) as error:  # one bad conversation does not bar the others
-                    _LOG.error("ledger.behind", conversation=conversation, error=str(error))

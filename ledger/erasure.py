@@ -32,7 +32,7 @@ from stream.sqlite.statistics import stream_statistics
 from stream.sqlite.vacuum import clean_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ledger.tables.tables import LedgerTables
     from stream import Bounds, EventStore
@@ -109,6 +109,21 @@ async def begin_erasure(tables: LedgerTables, conversation: str, bounds: Bounds,
 
 async def finish_erasure(store: EventStore, tables: LedgerTables, conversation: str) -> Erased:
     """Does what was intended, however far an earlier attempt has come; waits while another process does it."""
+    [erased] = await finish_erasures(store, tables, [conversation])
+    return erased
+
+
+async def finish_erasures(store: EventStore, tables: LedgerTables, conversations: Sequence[str]) -> list[Erased]:
+    """The same of each: one after the other is taken away, then all their files are cleaned at once."""
+    done = {conversation: await _take_all_away(store, tables, conversation) for conversation in conversations}
+    why = await _clean_files(store, tables, conversations)  # also where another has done it: its reason may be gone by now
+    for conversation, first in done.items():
+        await _conclude(tables, conversation, first)
+    return [Erased(name, first.messages, first.runs, first.events, why is None, why) for name, first in done.items()]
+
+
+async def _take_all_away(store: EventStore, tables: LedgerTables, conversation: str) -> Counts:
+    """What there was; on return it is left in the bytes of files only, or somebody else has done all of it."""
     claim = secrets.token_hex(8)
     first: Counts | None = None
     while True:
@@ -119,9 +134,7 @@ async def finish_erasure(store: EventStore, tables: LedgerTables, conversation: 
         if counts.claim == claim and (counts.is_wiped or await _take_away(store, tables, conversation, claim)):
             break
         await asyncio.sleep(_POLL_S)
-    why = await _clean_files(store, tables, conversation)  # also where another has done it: its reason may be gone by now
-    await _conclude(tables, conversation, first)
-    return Erased(conversation, first.messages, first.runs, first.events, why is None, why)
+    return first
 
 
 async def _take_away(store: EventStore, tables: LedgerTables, conversation: str, claim: str) -> bool:
@@ -269,7 +282,7 @@ async def _conclude(tables: LedgerTables, conversation: str, done: Counts) -> No
     await tables.transact(job)
 
 
-async def _clean_files(store: EventStore, tables: LedgerTables, conversation: str) -> str | None:
+async def _clean_files(store: EventStore, tables: LedgerTables, conversations: Sequence[str]) -> str | None:
     """Sweeps, writes the files anew and empties their write-ahead logs; why not, if something is in the way.
 
     SQLite overwrites what is deleted, but not the copies that it left in the free room of pages whenever it moved
@@ -277,11 +290,14 @@ async def _clean_files(store: EventStore, tables: LedgerTables, conversation: st
     """
     databases: list[Database] = [tables.database]
     if isinstance(store, SqliteStore):
-        await store.truncate(conversation, through=(await store.bounds(conversation)).floor)  # sweeps what others have left
+        for conversation in conversations:  # sweeps what others have left
+            await store.truncate(conversation, through=(await store.bounds(conversation)).floor)
         await store.settle()
-        left = await stream_statistics(store.database, conversation)
-        if left is not None and left.unswept_rows:
-            return f"{left.unswept_rows} rows of its log could not be swept: run `tailfold vacuum` later"
+        for conversation in conversations:
+            left = await stream_statistics(store.database, conversation)
+            if left is not None and left.unswept_rows:
+                rows = f"{left.unswept_rows} rows of the log of {conversation!r}"
+                return f"{rows} could not be swept: run `tailfold vacuum` later"
         if store.database is not tables.database:
             databases.append(store.database)
     reasons = [await clean_file(database) for database in databases if database.path != MEMORY]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 from ledger.amendments import add_media, annotate, describe, record, redact, select
 from ledger.checks import check_ids
@@ -146,10 +146,7 @@ class Ledger:
         return await import_file(self.engine, path, format=format, into=into, skip_broken=skip_broken, progress=progress)
 
     async def select(self, conversation: str, message_id: str) -> None:
-        """Makes the path through a committed message the active one, until a later turn is committed at one of its forks.
-
-        Raises `UnknownMessage`.
-        """
+        """Makes the path through a committed message active, until a later turn at a fork of it. Raises `UnknownMessage`."""
         await select(self.engine, conversation, message_id)
 
     async def annotate(self, conversation: str, message_id: str, patch: Mapping[str, Any]) -> None:
@@ -348,19 +345,22 @@ class Ledger:
         """
         return hold(self.tables, conversation, through)
 
-    async def erase(self, conversation: str) -> Erased:
+    @overload
+    async def erase(self, conversation: str) -> Erased: ...
+    @overload
+    async def erase(self, conversation: str, second: str, /, *more: str) -> list[Erased]: ...
+    async def erase(self, conversation: str, *more: str) -> list[Erased] | Erased:
         """Takes everything of a conversation away for good: log, snapshots, transcript, media. Id and counts stay.
 
         Its writers are fenced; a crash in the middle is finished by whoever opens the ledger next. On SQLite the bytes
         are gone from the file and its write-ahead log, unless the answer says why not. Backups keep what they have.
+        With `more` the answer is a list, the file is written anew once for all, and none goes if one of them is unknown.
         """
-        return await erase(self.engine, conversation)
+        erased = await erase(self.engine, (conversation, *more))
+        return erased if more else erased[0]
 
     def reconcile(self, conversation: str | None = None, *, repair: bool = False) -> AsyncIterator[Finding]:
-        """How ledger and log differ, of one conversation or all; with `repair` what can be mended is.
-
-        See `ledger.upkeep.reconcile.reconcile`. Raises `UnknownConversation`.
-        """
+        """How ledger and log differ, of one conversation or all; `repair` mends. See `ledger.upkeep.reconcile.reconcile`."""
         return reconcile(self.engine, conversation, repair=repair)
 
     async def backup(self, target: str, *, log_target: str | None = None) -> int:

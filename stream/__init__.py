@@ -23,12 +23,15 @@ from stream.errors import (
     Truncated,
 )
 from stream.follow import follow
+from stream.follow_all import follow_all
 from stream.memory import MemoryStore
 from stream.opening import Opening, open_store
 from stream.records import (
     AppendResult,
     Bounds,
+    Changes,
     Event,
+    Gap,
     NewEvent,
     Producer,
     Snapshot,
@@ -41,10 +44,12 @@ from stream.store import EventStore
 __all__ = [
     "AppendResult",
     "Bounds",
+    "Changes",
     "CorruptEvent",
     "Diverged",
     "Event",
     "EventStore",
+    "Gap",
     "InvalidEvent",
     "InvalidId",
     "MemoryStore",
@@ -68,6 +73,7 @@ __all__ = [
     "StreamInfo",
     "Truncated",
     "follow",
+    "follow_all",
     "open_store",
     "retain",
 ]

@@ -27,11 +27,19 @@ class Truncated(StreamError):
 
 
 class Diverged(StreamError):
-    """The position belongs to another history of this stream: beyond the head, or of another `incarnation`."""
+    """The position belongs to another history of this stream: beyond the head, or of another `incarnation`.
+
+    Of a token of the change feed `stream_id` is empty.
+    """
 
     def __init__(self, stream_id: str, after: int, head: int, *, incarnation: str | None = None) -> None:
         why = f"stream {stream_id!r} ends at {head}, there is nothing to follow after {after}: load it anew"
-        if incarnation is not None:
+        if not stream_id:
+            why = (
+                f"the token belongs to another life of the store, {incarnation!r}: "
+                "take what you have made of it anew, and begin without a token"
+            )
+        elif incarnation is not None:
             why = (
                 f"position {after} of stream {stream_id!r} belongs to another life of the store, {incarnation!r}: "
                 "begin again from a snapshot, or after 0"

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import secrets
 from typing import TYPE_CHECKING
 
 from stream.admission import Append, Watermark, admit, check_adoption, prepare
 from stream.clock import now_ms
 from stream.errors import SeqConflict, StoreClosed, Truncated
+from stream.feed import FeedPlace, check_page, open_place, seal_place
 from stream.home import Home
 from stream.limits import check_id, check_position, check_prefix, cut_page
-from stream.records import AppendResult, Bounds, Event, Producer, Snapshot, SnapshotInfo, StreamInfo
+from stream.records import AppendResult, Bounds, Changes, Event, Producer, Snapshot, SnapshotInfo, StreamInfo
 from stream.snapshots import check_dispensable, check_snapshot, is_newer, open_envelope, require_snapshot, seal
-from stream.wakeups import Wakeups, await_signal
+from stream.wakeups import ANY, Wakeups, await_signal
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from stream.records import NewEvent
 
@@ -27,6 +29,7 @@ class MemoryStore:
     def __init__(self, *, clock_ms: Callable[[], int] = now_ms) -> None:
         self.incarnation = secrets.token_hex(16)
         self._streams: dict[str, _Stream] = {}
+        self._feed = _Feed()
         self._snapshots = MemorySnapshots(self)
         self._wakeups = Wakeups()
         self._clock_ms = clock_ms
@@ -58,7 +61,7 @@ class MemoryStore:
             return AppendResult(stream.head + 1, stream.head)
         self._streams[stream_id] = stream
         result = stream.store(append, self._clock_ms())
-        self._wakeups.wake(stream_id)
+        self._changed(stream)
         return result
 
     async def adopt(
@@ -77,7 +80,7 @@ class MemoryStore:
             raise SeqConflict(stream_id, 0, stream.head)
         self._streams[stream_id] = stream
         stream.adopt(events, floor, origin, producers)
-        self._wakeups.wake(stream_id)
+        self._changed(stream)
 
     async def read(self, stream_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """See `EventStore.read`."""
@@ -113,7 +116,8 @@ class MemoryStore:
         """See `EventStore.truncate`."""
         check_position("through", through)
         stream = self.stream(stream_id)
-        stream.raise_floor(through)
+        if stream.raise_floor(through):
+            self._changed(stream)
         return Bounds(stream.floor, stream.head, stream.origin)
 
     async def delete(self, stream_id: str, *, expected_head: int | None = None) -> None:
@@ -124,13 +128,28 @@ class MemoryStore:
         stream.raise_floor(stream.head)
         stream.origin = stream.head
         stream.envelopes.clear()
+        self._changed(stream)
+
+    async def changes(self, *, after: str = "", limit: int = 1000) -> Changes:
+        """See `EventStore.changes`."""
+        place = open_place(after, self.incarnation)
+        check_page(limit)
+        self._check_open()
+        streams, spans, begin, end = self._feed.read(place, limit)
+        return Changes(streams, seal_place(self.incarnation, end), spans, seal_place(self.incarnation, begin))
+
+    async def wait_any(self, *, after: str) -> None:
+        """See `EventStore.wait_any`."""
+        place = open_place(after, self.incarnation)
+        self._check_open()
+        with self._wakeups.expect(ANY) as signal:
+            if self._feed.number <= (place.through or place.since):
+                await await_signal(signal)
 
     async def streams(self, *, prefix: str = "") -> AsyncIterator[StreamInfo]:
         """See `EventStore.streams`."""
         check_prefix("prefix", prefix)
-        self.home.check()
-        if self._closed:
-            raise StoreClosed("the store is closed")
+        self._check_open()
         for stream_id in sorted(self._streams):
             if stream_id.startswith(prefix):
                 stream = self.stream(stream_id)
@@ -145,10 +164,18 @@ class MemoryStore:
     def stream(self, stream_id: str) -> _Stream:
         """The stream, or an empty one that is not kept; raises `InvalidId`, `StoreElsewhere` or `StoreClosed`."""
         check_id("stream id", stream_id)
+        self._check_open()
+        return self._streams.get(stream_id) or _Stream(stream_id)
+
+    def _check_open(self) -> None:
         self.home.check()
         if self._closed:
             raise StoreClosed("the store is closed")
-        return self._streams.get(stream_id) or _Stream(stream_id)
+
+    def _changed(self, stream: _Stream) -> None:
+        if stream.head:  # there is nothing to tell of one that never had an event
+            self._feed.note(stream)
+            self._wakeups.wake(stream.stream_id)
 
 
 class MemorySnapshots:
@@ -202,14 +229,60 @@ class MemorySnapshots:
         return None
 
 
+class _Feed:
+    """Numbers the changes. Each stream keeps where it stood at which of them, as far as its events are there."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._by_change: dict[int, _Stream] = {}  # by the newest change of each, so that what moved lies at the end
+
+    def note(self, stream: _Stream) -> None:
+        self.number += 1
+        stream.key = stream.key or self.number
+        self._by_change.pop(stream.changes[-1][0] if stream.changes else 0, None)
+        self._by_change[self.number] = stream
+        heads = [head for _, head in stream.changes if head <= stream.floor][-1:]
+        del stream.changes[: bisect.bisect_left(stream.changes, (heads or [0])[0], key=lambda change: change[1])]
+        stream.changes.append((self.number, stream.head))
+
+    def read(self, place: FeedPlace, limit: int) -> tuple[list[str], list[tuple[int, int]], FeedPlace, FeedPlace]:
+        while True:
+            begin = place if place.through else FeedPlace(place.since, {}, self.number)
+            moved = sorted(self._changed_since(begin.since), key=lambda stream: stream.key)
+            found = [(stream, stream.head_at(begin.since), stream.head_at(begin.through)) for stream in moved]
+            found = [
+                (stream, after, head)
+                for stream, after, head in found
+                if stream.key > begin.key and (after < head or stream.changes[-1][0] <= begin.through)
+            ]
+            end = FeedPlace(begin.through)
+            if len(found) > limit:
+                del found[limit:]
+                end = FeedPlace(begin.since, {}, begin.through, {}, found[-1][0].key)
+            if found or begin is not place:
+                return [stream.stream_id for stream, _, _ in found], [(a, b) for _, a, b in found], begin, end
+            place = end  # nothing was left to go through: what has changed since?
+
+    def _changed_since(self, number: int) -> Iterator[_Stream]:
+        recent = itertools.takewhile(lambda its: its > number, reversed(self._by_change))
+        return map(self._by_change.__getitem__, recent)
+
+
 class _Stream:
     def __init__(self, stream_id: str) -> None:
         self.stream_id = stream_id
+        self.key = 0
+        self.changes: list[tuple[int, int]] = []  # (number, head then)
         self.head = self.floor = self.origin = 0
         self.events: list[Event] = []  # floor < seq <= head
         self.watermarks: dict[str, Watermark] = {}
         self.envelopes: dict[tuple[str, int], bytes] = {}
         self._appends: list[tuple[int, bytes, AppendResult]] = []  # (first seq - 1, aid, answer), above the floor
+
+    def head_at(self, number: int) -> int:
+        """Where it stood after that change of the store; 0 for what is too long ago, all of that is gone."""
+        at = bisect.bisect_right(self.changes, number, key=lambda change: change[0])
+        return self.changes[at - 1][1] if at else 0
 
     def earlier(self, append: Append) -> AppendResult | None:
         at = bisect.bisect_left(self._appends, append.expected_seq or 0, key=lambda entry: entry[0])
@@ -234,10 +307,12 @@ class _Stream:
         for producer in producers:  # the numbers of its newest append are not known here
             self.watermarks[producer.id] = Watermark(producer.epoch, producer.seq, self.head + 1, self.head)
 
-    def raise_floor(self, through: int) -> None:
+    def raise_floor(self, through: int) -> bool:
         if through > self.head:
             raise ValueError(f"stream {self.stream_id!r} ends at {self.head}, it can't be truncated through {through}")
         if through > self.floor:
             del self.events[: through - self.floor]
             self.floor = through
             self._appends = [entry for entry in self._appends if entry[0] >= through]
+            return True
+        return False

@@ -62,6 +62,27 @@ class StreamInfo(msgspec.Struct, frozen=True):
     origin: int
 
 
+class Changes(msgspec.Struct, frozen=True):
+    """One page of the change feed: `streams` have changed since the place that was asked for, `token` is behind them.
+
+    `spans` says of each of them where it stood: its head then, and its head up to which this page tells. `begin` is the
+    place that was asked for, bound to what there was now: asked for again it gives the same spans, and nothing newer.
+    """
+
+    streams: list[str]
+    token: str
+    spans: list[tuple[int, int]]
+    begin: str
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Events of a stream are gone before somebody has read them: what is left goes on after `floor`, up to `head`."""
+
+    stream_id: str
+    floor: int
+    head: int
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """A projector's state after all events up to `last_seq`. `created_at` in ms."""
 

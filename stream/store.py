@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from stream.records import AppendResult, Bounds, Event, NewEvent, Producer, StreamInfo
+    from stream.records import AppendResult, Bounds, Changes, Event, NewEvent, Producer, StreamInfo
     from stream.snapshots import SnapshotStore
 
 
@@ -93,6 +93,20 @@ class EventStore(Protocol):
 
         With `expected_head` only what was known goes: raises `SeqConflict`, and drops nothing, where the head is another.
         """
+        ...
+
+    async def changes(self, *, after: str = "", limit: int = 1000) -> Changes:
+        """Which streams were appended to, adopted, truncated or deleted since the place that the token `after` names.
+
+        Each at least once, in no order of time, at most `limit` in a page. A page without streams says that there was
+        nothing more; so does one with fewer than `limit`, of what there was when the first page was asked for with the
+        token of a last one. Keep the token to go on from there, for as long as you like: it belongs to this incarnation.
+        Raises `Diverged` for a token of another one, `ValueError` for what is no token.
+        """
+        ...
+
+    async def wait_any(self, *, after: str) -> None:
+        """Returns when something may have changed since the token `after`, and now and then without: a hint."""
         ...
 
     def streams(self, *, prefix: str = "") -> AsyncIterator[StreamInfo]:

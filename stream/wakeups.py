@@ -11,6 +11,7 @@ import anyio
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+ANY: Final = ""  # no stream is called so: who waits for any waits for this one
 MAX_WAIT_S: Final = 1.0  # a waiter looks again after this, whatever was signalled
 
 
@@ -34,9 +35,12 @@ class Wakeups:
                 del self._waiting[stream_id]
 
     def wake(self, stream_id: str) -> None:
-        """Wakes all who wait for this stream."""
-        for signal in self._waiting.get(stream_id, ()):
-            signal.set()
+        """Wakes all who wait for this stream, or for any."""
+        if not self._waiting:  # as a rule, and it is asked of each append
+            return
+        for name in (stream_id, ANY):
+            for signal in self._waiting.get(name, ()):
+                signal.set()
 
     def wake_all(self) -> None:
         """Wakes everyone: something changed, nobody knows where."""

@@ -378,4 +378,4 @@ async def test_values_of_free_form_come_back_as_they_were(ledger: Ledger) -> Non
 
 async def test_ids_say_what_they_are(ledger: Ledger) -> None:
     with pytest.raises(InvalidId, match="conversation id 5 is int, not text"):
-        await ledger.erase(5)  # type: ignore[arg-type]
+        await ledger.erase(5)  # type: ignore[call-overload]

@@ -124,6 +124,25 @@ def test_what_is_erased_is_nowhere_in_the_file(shell: Shell) -> None:
     assert "3 messages in 4 runs" in shell.run("erase", "c", "--yes")  # the counts of all its lives
 
 
+def test_several_are_erased_by_one_command(shell: Shell) -> None:
+    fill(shell, talk)
+
+    async def more(ledger: Ledger) -> None:
+        async with ledger.run("d") as run:
+            await run.text("Madrid is not")
+
+    fill(shell, more)
+    assert refused(shell, "erase", "c", "nobody", "--yes") == refused(shell, "show", "nobody")
+    assert b"capital of France" in shell.data.read_bytes()
+    told = shell.read("erase", "c", "d", "c", "--yes")
+    assert [(one["conversation"], one["messages"], one["is_proven"]) for one in told] == [("c", 3, True), ("d", 1, True)]
+    assert not [text for text in (b"capital of France", b"Madrid") if text in shell.data.read_bytes()]
+    assert shell.run("erase", "c", "d", "--yes").count("events are gone") == 2
+    words = shell.command("erase", "c", "d")
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert "to erase 'c', 'd' for good" in done.stderr
+
+
 def test_nothing_is_erased_where_nobody_can_be_asked(shell: Shell) -> None:
     fill(shell, talk)
     words = shell.command("erase", "c")

@@ -99,7 +99,7 @@ async def test_a_stream_is_counted(store: SqliteStore) -> None:
 async def test_what_is_not_yet_swept_is_counted(store: SqliteStore) -> None:
     await fill(store)
     await store.database.write(
-        lambda sql: sql("UPDATE streams SET floor = head, guard = guard + 5 * head WHERE name = 'packed'")
+        lambda sql: sql("UPDATE streams SET floor = head, guard = guard + 5 * head, changed = 9999 WHERE name = 'packed'")
     )
     counted = await store_statistics(store.database)
     stream = await stream_statistics(store.database, "packed")

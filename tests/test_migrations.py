@@ -31,6 +31,7 @@ VERSION_1: Final = Path(__file__).parent / "fixtures" / "version_1.db.gz"
 VERSION_2: Final = VERSION_1.with_name("version_2.db.gz")
 VERSION_3: Final = VERSION_1.with_name("version_3.db.gz")
 VERSION_4: Final = VERSION_1.with_name("version_4.db.gz")
+VERSION_5: Final = VERSION_1.with_name("version_5.db.gz")
 OLD_INCARNATION: Final = "9b15cd548301805ced2d40845e4b0ece"
 ONE: Final = "CREATE TABLE things (name TEXT) STRICT;"
 TWO: Final = "ALTER TABLE things ADD COLUMN size INTEGER;\nUPDATE things SET size = length(name);"
@@ -152,7 +153,7 @@ async def test_a_ledger_of_version_3_goes_on_whole(tmp_path: Path) -> None:
         await ledger.compact("talk")
         await ledger.erase("long")
         assert not [finding async for finding in verify(ledger) if not finding.is_note]
-    assert names(tmp_path) == {"chat.db", "chat.db.ledger-v3-backup"}
+    assert names(tmp_path) == {"chat.db", "chat.db.ledger-v3-backup", "chat.db.stream-v2-backup"}
     assert rows(tmp_path / "chat.db.ledger-v3-backup", "SELECT count(*) FROM conversations WHERE name = 'talk'") == [(1,)]
     await restore(str(path), str(tmp_path / "again.db"), known_scripts())
 
@@ -171,6 +172,26 @@ async def test_a_ledger_of_version_4_goes_on_whole(tmp_path: Path) -> None:
         compacted = await ledger.compact("talk")
         assert compacted.floor == compacted.head  # the hold of a process that is gone has run out
         assert not [finding async for finding in verify(ledger) if not finding.is_note]
+
+
+async def test_a_log_of_version_2_tells_of_all_its_streams_and_of_what_changes_then(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    path.write_bytes(gzip.decompress(VERSION_5.read_bytes()))
+    async with open_ledger(str(path)) as ledger:
+        store = ledger.store
+        page = await store.changes()
+        heads = {info.stream_id: info.head async for info in store.streams()}
+        assert dict(zip(page.streams, (head for _, head in page.spans), strict=True)) == heads
+        assert heads.items() >= {"packed": 300, "truncated": 9, "deleted": 5, "adopted": 7, "produced": 3}.items()
+        await store.append("produced", [NewEvent("t", b"p3")], producer=Producer("p", 2, 3))
+        await store.truncate("packed", through=50)
+        later = await store.changes(after=page.token)
+        assert sorted(zip(later.streams, later.spans, strict=True)) == [("packed", (300, 300)), ("produced", (3, 4))]
+        assert [message.text for message in await ledger.transcript("talk")][-1] == "answer 2"
+        found = {(finding.conversation, finding.kind) async for finding in verify(ledger) if not finding.is_note}
+        assert found == {(name, "hole") for name in ("adopted", "packed", "truncated")}  # gone before a ledger had read it
+    assert names(tmp_path) == {"chat.db", "chat.db.stream-v2-backup"}
+    await restore(str(tmp_path / "chat.db.stream-v2-backup"), str(tmp_path / "again.db"), known_scripts())
 
 
 async def test_the_old_file_is_kept_beside_the_new_one(old: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A program of before version 4 that has the file open while it is migrated: its statements fail by name, nothing is half."""
+"""A program of an older version that has the file open while it is migrated: its statements fail by name, nothing is half."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from stream.sqlite.driver import connect
 pytestmark = pytest.mark.anyio
 
 VERSION_3: Final = Path(__file__).parent / "fixtures" / "version_3.db.gz"
+VERSION_5: Final = VERSION_3.with_name("version_5.db.gz")  # whose log has version 2
 NEW_CONVERSATION: Final = """
 INSERT INTO conversations (name) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM conversations WHERE name = ?1)"""
 ADVANCE: Final = """
@@ -164,3 +165,58 @@ async def test_what_an_older_program_asks_after_the_migration_fails_by_name(tmp_
             pass
         with pytest.raises(sqlite3.OperationalError, match=UNKNOWN):
             open_before.execute(*READS[question]).fetchall()
+
+
+# What a program of version 2 of the log does with a stream that it knows.
+APPEND: Final = "INSERT INTO appends (stream, last, n, at, aid, producer, epoch, pseq, crc, data) VALUES "
+OF_LOG: Final[dict[str, list[tuple[str, tuple[object, ...]]]]] = {
+    "append": [(APPEND + "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING aid", (1, 37, 1, 0, b"", None, None, None, 0, b""))],
+    "read": [("SELECT last, n, at, aid, crc, data FROM appends WHERE stream = 1 ORDER BY last", ())],
+    "truncate": [
+        (
+            """
+UPDATE streams SET floor = max(floor, ?2), guard = guard + 5 * (max(floor, ?2) % 1000003 - floor % 1000003)
+WHERE name = ?1 AND ?2 <= head RETURNING floor, head, origin, guard""",
+            ("packed", 9),
+        ),
+    ],
+    "delete": [
+        (
+            """
+UPDATE streams SET floor = head, origin = head, guard = guard
+  + 5 * (head % 1000003 - floor % 1000003) + 7 * (head % 1000003 - origin % 1000003) WHERE name = ?""",
+            ("packed",),
+        ),
+        ("DELETE FROM snapshots WHERE stream = (SELECT id FROM streams WHERE name = ?)", ("packed",)),
+    ],
+    "adopt": [
+        ("INSERT INTO streams (name) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM streams WHERE name = ?1)", ("late",)),
+        (
+            """
+UPDATE streams SET head = ?2, floor = ?2, origin = ?3, guard = 8 * (?2 % 1000003) + 7 * (?3 % 1000003) WHERE name = ?1""",
+            ("late", 6, 2),
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize("operation", OF_LOG)
+async def test_what_a_program_of_an_older_log_does_fails_by_name(tmp_path: Path, operation: str) -> None:
+    """Or the feed would miss it, or it would miss what lies in batches."""
+    path, copy = tmp_path / "chat.db", tmp_path / "before.db"
+    for place in (path, copy):
+        place.write_bytes(gzip.decompress(VERSION_5.read_bytes()))
+    statements = OF_LOG[operation]
+    before = everything(copy)
+    with closing(connect(str(copy))) as raw:
+        run(raw, statements)  # it is what the program did
+    assert (everything(copy) == before) is (operation == "read")
+    with closing(connect(str(path))) as open_before:
+        open_before.execute("SELECT head FROM streams").fetchall()
+        async with open_ledger(str(path)) as ledger:
+            token = (await ledger.store.changes()).token
+            before = everything(path)
+            with pytest.raises(sqlite3.Error, match=r"no column named aid|no such column: aid|each change is numbered"):
+                run(open_before, statements)
+            assert everything(path) == before
+            assert (await ledger.store.changes(after=token)).streams == []

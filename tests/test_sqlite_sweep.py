@@ -47,7 +47,9 @@ async def test_what_a_crash_left_is_swept_after_the_next_opening(tmp_path: Path)
     store = await filled(tmp_path / "a.db", 700)
     await store.close()
     with closing(sqlite3.connect(tmp_path / "a.db")) as raw, raw:
-        raw.execute("UPDATE streams SET floor = 650, guard = guard + 5 * 650")  # as a process does that dies right after
+        raw.execute(
+            "UPDATE streams SET floor = 650, guard = guard + 5 * 650, changed = changed + 1"
+        )  # as a process does that dies right after
     async with open_store(str(tmp_path / "a.db")) as again:
         assert isinstance(again, SqliteStore)
         assert [event.seq for event in await again.read("s", after=650)] == list(range(651, 701))

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.anyio
 TABLES = ("streams", "producers", "appends", "chunks", "batches")
 NEW_BATCH = "(heads, marks, places, again, data)"
 NEW_CHUNK = "(stream, last, n, crc, data)"
-NEW_APPEND = "(stream, last, n, at, aid, crc, data)"
-BY_PRODUCER = "(stream, last, n, at, aid, producer, epoch, pseq, crc, data)"
+NEW_APPEND = "(stream, last, n, at, append_id, crc, data)"
+BY_PRODUCER = "(stream, last, n, at, append_id, producer, epoch, producer_seq, crc, data)"
 
 ATTACKS = [
     "UPDATE appends SET data = x'90'",
@@ -42,7 +42,7 @@ ATTACKS = [
     f"INSERT INTO appends {NEW_APPEND} VALUES (1, 3, -1, 0, x'01', 0, x'90')",
     f"INSERT OR REPLACE INTO appends {NEW_APPEND} VALUES (1, 4, 0, 0, x'01', 0, x'90')",
     f"INSERT OR REPLACE INTO appends {NEW_APPEND} VALUES (1, 4, 1, 0, x'01', 0, x'90')",
-    "INSERT OR REPLACE INTO appends (pos, stream, last, n, at, aid, crc, data) VALUES (2, 1, 5, 1, 0, x'01', 0, x'90')",
+    "INSERT OR REPLACE INTO appends (pos, stream, last, n, at, append_id, crc, data) VALUES (2, 1, 5, 1, 0, x'01', 0, x'90')",
     "INSERT OR REPLACE INTO appends SELECT * FROM appends",
     f"INSERT INTO appends {NEW_APPEND} VALUES (1, 5, 1, 0, x'01', 0, 'text')",
     f"INSERT INTO appends {NEW_APPEND} VALUES (1, 5, 1, 0, x'01', 0, NULL)",
@@ -51,7 +51,7 @@ ATTACKS = [
     f"INSERT INTO appends {BY_PRODUCER} VALUES (1, 5, 1, 0, x'01', 1, 1, 7, 0, x'90')",  # a producer's gap
     f"INSERT INTO appends {BY_PRODUCER} VALUES (1, 5, 1, 0, x'01', 1, 0, 0, 0, x'90')",  # an epoch that is fenced
     f"INSERT INTO appends {BY_PRODUCER} VALUES (1, 5, 1, 0, x'01', 9, 0, 0, 0, x'90')",  # an unknown producer
-    "INSERT INTO appends (stream, last, n, at, aid, producer, crc, data) VALUES (1, 5, 1, 0, x'01', 1, 0, x'90')",
+    "INSERT INTO appends (stream, last, n, at, append_id, producer, crc, data) VALUES (1, 5, 1, 0, x'01', 1, 0, x'90')",
     "DELETE FROM appends WHERE stream = 3 AND last > 256",
     f"INSERT INTO chunks {NEW_CHUNK} VALUES (1, 4, 1, 0, NULL)",
     f"INSERT INTO chunks {NEW_CHUNK} VALUES (1, 4, 2, 0, x'90')",  # no append begins there

@@ -105,9 +105,9 @@ def test_vacuum_makes_the_file_smaller_and_numbers_go_on(shell: Shell) -> None:
 def test_verify_names_a_lost_trigger_and_exits_1(shell: Shell) -> None:
     shell.play()
     with closing(sqlite3.connect(shell.data)) as raw, raw:
-        raw.execute("DROP TRIGGER head_floor_and_origin_never_fall")
+        raw.execute("DROP TRIGGER head_floor_and_origin_never_fall_and_each_change_is_numbered")
     [finding] = shell.read("verify", code=1)
-    assert finding["what"] == "trigger head_floor_and_origin_never_fall is missing"
+    assert finding["what"] == "trigger head_floor_and_origin_never_fall_and_each_change_is_numbered is missing"
     assert shell.read("verify", "c") == []
 
 

@@ -12,6 +12,7 @@ from benchmarks.workloads import (
     crash,
     formats,
     long,
+    many,
     memory,
     processes,
     reconnect,
@@ -36,5 +37,20 @@ class Workload(NamedTuple):
 
 WORKLOADS: Final[dict[str, Workload]] = {
     module.__name__.rpartition(".")[2]: Workload(module.measure, module.FULL, module.SMOKE)
-    for module in (agent, appends, replay, tail, branches, context, long, crash, reconnect, sweep, processes, memory, formats)
+    for module in (
+        agent,
+        appends,
+        replay,
+        tail,
+        branches,
+        context,
+        long,
+        many,
+        crash,
+        reconnect,
+        sweep,
+        processes,
+        memory,
+        formats,
+    )
 }

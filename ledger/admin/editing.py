@@ -14,6 +14,8 @@ from ledger.errors import UnknownConversation, UnknownRun
 from stream.limits import check_id
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ledger.ledger import Ledger
 
 
@@ -117,50 +119,57 @@ def recover(
 
 def erase(
     context: typer.Context,
-    conversation: Conversation,
+    conversations: Annotated[list[str], typer.Argument(metavar="CONVERSATION...", help="Their ids.")],
     is_sure: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,  # noqa: FBT002 - a flag
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Take everything of a conversation away for good: log, snapshots, transcript, media. Its id and counts stay."""
-    check_id("conversation id", conversation)
+    """Take everything of conversations away for good: log, snapshots, transcript, media. Ids and counts stay.
+
+    All at once write the file anew only once.
+    """
+    names = list(dict.fromkeys(check_id("conversation id", name) for name in conversations))
+    told = ", ".join(map(repr, names))
     if not is_sure and not sys.stdin.isatty():
-        raise ValueError(f"to erase {conversation!r} for good somebody must say so: use --yes where nobody can be asked")
+        raise ValueError(f"to erase {told} for good somebody must say so: use --yes where nobody can be asked")
 
     if not is_sure:  # not inside the event loop, which would keep Ctrl-C to itself until there is an answer
-        _ask(context, conversation)
+        _ask(context, names)
 
     async def job(ledger: Ledger) -> None:
-        with progress(f"erasing {conversation}"):
-            done = await ledger.erase(conversation)
+        with progress(f"erasing {told}"):
+            done = [await ledger.erase(names[0])] if len(names) == 1 else await ledger.erase(names[0], names[1], *names[2:])
         if as_json:
-            print_json(msgspec.to_builtins(done))
+            print_json(msgspec.to_builtins(done if len(names) > 1 else done[0]))
         else:
-            told = f"{done.messages} messages in {done.runs} runs and {done.events} events are gone"
-            print_line(f"{conversation}: {told}")
-        if not done.is_proven:
+            for one in done:
+                gone = f"{one.messages} messages in {one.runs} runs and {one.events} events are gone"
+                print_line(f"{one.conversation}: {gone}")
+        if not done[0].is_proven:  # they share the file
             if not as_json:
-                print_line(f"but not from the file yet: {done.why}", "bold red")
+                print_line(f"but not from the file yet: {done[0].why}", "bold red")
             raise ProblemsFound
 
     with_ledger(context, job)
 
 
-def _ask(context: typer.Context, conversation: str) -> None:
+def _ask(context: typer.Context, names: Sequence[str]) -> None:
     """Returns if a person says yes. Raises `ValueError` otherwise."""
-    held = ""
+    told, held = ", ".join(map(repr, names)), [0, 0]
 
     async def look(ledger: Ledger) -> None:
-        nonlocal held
-        await ledger.transcript(conversation, limit=0)  # catches up, as far as that goes
-        info = await ledger.tables.conversation(conversation)
-        if info is not None:
-            held = f", {info.messages} messages in {info.runs} runs,"
+        for name in names:
+            await ledger.transcript(name, limit=0)  # catches up, as far as that goes
+            info = await ledger.tables.conversation(name)
+            if info is not None:
+                held[0] += info.messages
+                held[1] += info.runs
 
     with_ledger(context, look)
+    what = "conversation" if len(names) == 1 else f"{len(names)} conversations"
     try:
-        is_meant = typer.confirm(f"Erase conversation {conversation!r}{held} for good?", err=True)
+        is_meant = typer.confirm(f"Erase {what} {told}, {held[0]} messages in {held[1]} runs, for good?", err=True)
     except typer.Abort:
         is_meant = False
     if not is_meant:
-        raise ValueError(f"nothing of {conversation!r} was erased")
+        raise ValueError(f"nothing of {told} was erased")

@@ -1,24 +1,35 @@
-"""Begins and finishes an erasure, whatever state the conversation is in."""
+"""Begins and finishes erasures, whatever state the conversations are in."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ledger.erasure import begin_erasure, finish_erasure
+from ledger.erasure import begin_erasure, finish_erasures
 from ledger.errors import LedgerBehind, LedgerDiverged, UnknownConversation
 from stream import CorruptEvent
 from stream.limits import check_id
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ledger.engine import Engine
     from ledger.erasure import Erased
 
 
-async def erase(engine: Engine, conversation: str) -> Erased:
-    """See `Ledger.erase`."""
-    check_id("conversation id", conversation)
-    seen = (await engine.tables.position(conversation)).erased
+async def erase(engine: Engine, conversations: Sequence[str]) -> list[Erased]:
+    """See `Ledger.erase`; of each once, in the order in which they were named first."""
+    names = list(dict.fromkeys(check_id("conversation id", name) for name in conversations))
+    seen = {name: (await engine.tables.position(name)).erased for name in names}
     await engine.catch_up_all()  # so that media is known that others speak of
+    for name in names:
+        await _require(engine, name)
+    for name in names:
+        await begin_erasure(engine.tables, name, await engine.store.bounds(name), seen[name])
+        engine.forget(name)
+    return await finish_erasures(engine.store, engine.tables, names)
+
+
+async def _require(engine: Engine, conversation: str) -> None:
     try:
         await engine.require(conversation)
     except (LedgerBehind, LedgerDiverged, CorruptEvent):  # it goes anyway
@@ -26,7 +37,3 @@ async def erase(engine: Engine, conversation: str) -> Erased:
     except UnknownConversation:
         if await engine.tables.conversation(conversation) is None:
             raise
-    bounds = await engine.store.bounds(conversation)
-    await begin_erasure(engine.tables, conversation, bounds, seen)
-    engine.forget(conversation)
-    return await finish_erasure(engine.store, engine.tables, conversation)

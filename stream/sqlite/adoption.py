@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from stream.errors import SeqConflict
 from stream.records import NewEvent
 from stream.sqlite.chunks import append_place, checksum, pack
+from stream.sqlite.feed import NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
 
 _ROW_EVENTS: Final = 500
 _ROW_BYTES: Final = 256 * 1024
-_INSERT: Final = "INSERT INTO appends (stream, last, n, at, aid, crc, data) VALUES (?, ?, ?, ?, ?, ?, ?)"
-_BEGIN: Final = """
-UPDATE streams SET head = ?2, floor = ?2, origin = ?3, guard = 8 * (?2 % 1000003) + 7 * (?3 % 1000003) WHERE id = ?1"""
+_INSERT: Final = "INSERT INTO appends (stream, last, n, at, append_id, crc, data) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_BEGIN: Final = f"""
+UPDATE streams SET head = ?2, floor = ?2, origin = ?3, guard = 8 * (?2 % 1000003) + 7 * (?3 % 1000003),
+  changed = {NUMBER} WHERE id = ?1"""  # noqa: S608 - a constant
 _KNOW_PRODUCER: Final = """
 INSERT INTO producers (stream, name)
 SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM producers WHERE stream = ?1 AND name = ?2)"""

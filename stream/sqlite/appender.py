@@ -41,7 +41,7 @@ _MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
 _MAX_ON_THEIR_WAY: Final = 2  # batches: while one is stored the next one waits there already
 _YIELD_ROWS: Final = 16
 _YIELD_S: Final = 30e-6  # SQLite's thread needs the interpreter to begin; without this it waits until this one is idle
-_EARLIER: Final = "SELECT n FROM appends WHERE stream = ? AND last = ? AND aid = ?"
+_EARLIER: Final = "SELECT n FROM appends WHERE stream = ? AND last = ? AND append_id = ?"
 _EARLIER_CHUNK: Final = "SELECT last, n, crc, data FROM chunks WHERE stream = ? AND last >= ? ORDER BY last LIMIT 1"
 _BATCHES_OF: Final = "SELECT places, again, data FROM batches WHERE instr(heads, ?)"
 

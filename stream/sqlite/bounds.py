@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stream.admission import Watermark
 from stream.errors import CorruptEvent
 from stream.records import Bounds
+from stream.sqlite.feed import NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
 _WATERMARK: Final = """
 SELECT epoch, seq, first, last, guard FROM producers
 WHERE stream = (SELECT id FROM streams WHERE name = ?) AND name = ?"""
-_RAISE_FLOOR: Final = """
-UPDATE streams SET floor = max(floor, ?2), guard = guard + 5 * (max(floor, ?2) % 1000003 - floor % 1000003)
-WHERE name = ?1 AND ?2 <= head RETURNING floor, head, origin, guard"""
+_RAISE_FLOOR: Final = f"""
+UPDATE streams SET floor = max(floor, ?2), guard = guard + 5 * (max(floor, ?2) % 1000003 - floor % 1000003),
+  changed = {NUMBER}
+WHERE name = ?1 AND ?2 <= head AND ?2 > floor RETURNING floor, head, origin, guard"""  # noqa: S608 - a constant
 _BOUNDS: Final = "SELECT floor, head, origin, guard FROM streams WHERE name = ?"
 
 

@@ -66,7 +66,7 @@ class Database:
         self._next_reader = 0
         self._patience = _Patience()
         self._seen_version: list[Row] = []
-        self._watchers: list[Callable[[], None]] = []
+        self._watchers: list[Callable[[], Awaitable[None]]] = []
         self._copying = Connect()
         self._task = asyncio.create_task(self._live(), name=f"tailfold writer of {path}")
 
@@ -144,8 +144,8 @@ class Database:
         if self._presence is not None:
             self._presence.check()
 
-    def watch(self, watcher: Callable[[], None]) -> Callable[[], None]:
-        """Calls `watcher` when another process has committed; returns what ends that."""
+    def watch(self, watcher: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+        """Awaits `watcher`, which only looks, when another process has committed; returns what ends that."""
         self.home.check()
         self._watchers.append(watcher)
         self._work.set()
@@ -257,7 +257,7 @@ class Database:
         if version != self._seen_version:
             self._seen_version = version
             for watcher in list(self._watchers):
-                watcher()
+                await watcher()
 
     async def _change(self, job: Callable[[Sql], Awaitable[T]]) -> T:
         return await self._drive(self._writer, job, self._patience)

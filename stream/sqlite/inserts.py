@@ -23,7 +23,7 @@ MIN_BATCH: Final = 8
 _MAX_OF_A_STREAM: Final = 4_000  # events: with its bytes what fits in one chunk
 _MAX_BYTES_OF_A_STREAM: Final = 32 * 1024
 _INSERT_BATCH: Final = "INSERT INTO batches (heads, marks, places, again, data) VALUES (?, ?, ?, ?, ?) RETURNING pos"
-_INSERT_ROWS: Final = "INSERT INTO appends (stream, last, n, at, aid, producer, epoch, pseq, crc, data) VALUES "
+_INSERT_ROWS: Final = "INSERT INTO appends (stream, last, n, at, append_id, producer, epoch, producer_seq, crc, data) VALUES "
 _ROW: Final = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -149,4 +149,4 @@ def _insert_rows(requests: Sequence[Request], at: int) -> Insert:
 @lru_cache(maxsize=1024)
 def _text(rows: int) -> str:
     """One text for each size of batch, so that SQLite keeps it prepared."""
-    return _INSERT_ROWS + ", ".join([_ROW] * rows) + " RETURNING aid"
+    return _INSERT_ROWS + ", ".join([_ROW] * rows) + " RETURNING append_id"

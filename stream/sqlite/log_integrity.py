@@ -26,9 +26,15 @@ _STREAMS: Final = "SELECT name, head FROM streams WHERE name > ?1 AND (?2 IS NUL
 _UNGUARDED: Final = """
 SELECT name FROM streams WHERE (?1 IS NULL OR name = ?1)
 AND (guard = 3 * (head % 1000003) + 5 * (floor % 1000003) + 7 * (origin % 1000003)) IS NOT TRUE"""
+_MARKS: Final = """
+SELECT stream, (SELECT name FROM streams AS s WHERE s.id = stream) FROM marks
+WHERE (?1 IS NULL OR stream = (SELECT id FROM streams WHERE name = ?1)) AND (
+  guard <> 3 * (stream % 1000003) + 5 * (number % 1000003) + 7 * (head % 1000003)
+  OR NOT EXISTS (SELECT 1 FROM streams AS s WHERE s.id = stream AND s.head >= marks.head AND s.changed >= number))"""
+_UNMARKED: Final = 2  # the last version without marks
 _FLOOR: Final = "SELECT floor FROM streams WHERE name = ?"
 _APPENDS: Final = """
-SELECT a.last, a.n, a.at, a.aid, a.crc, a.data, a.producer, a.epoch, a.pseq, p.name, p.stream = s.id, p.epoch, p.seq
+SELECT a.last, a.n, a.at, a.{id}, a.crc, a.data, a.producer, a.epoch, a.{number}, p.name, p.stream = s.id, p.epoch, p.seq
 FROM streams AS s JOIN {table} AS a ON a.stream = s.id AND a.last > max(s.floor, ?2)
 LEFT JOIN producers AS p ON p.id = a.producer
 WHERE s.name = ?1 ORDER BY a.last LIMIT ?3"""
@@ -36,14 +42,17 @@ _CHUNKS: Final = """
 SELECT c.last, c.n, NULL, NULL, c.crc, c.data, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM streams AS s JOIN chunks AS c ON c.stream = s.id AND c.last > max(s.floor, ?2)
 WHERE s.name = ?1 ORDER BY c.last LIMIT ?3"""
-_VERSION_1: Final = (_APPENDS.format(table="chunks"),)
-_VERSION_2: Final = (_APPENDS.format(table="appends"), _CHUNKS)
 _BATCHES_OF: Final = """
 SELECT s.id, CAST(substr(heads, instr(heads, mark) + length(mark), 20) AS INTEGER), places, again, data
 FROM (SELECT id, floor, '"' || id || '":' AS mark FROM streams WHERE name = ?1) AS s JOIN batches ON instr(heads, mark)
 ORDER BY pos"""
 _BATCHES: Final = "SELECT pos, heads, places, again, data FROM batches WHERE pos > ? ORDER BY pos LIMIT 1"
 _KEY: Final = "SELECT 1 FROM streams WHERE id = ?"
+_ROWS: Final = {  # by version; those of later ones are as the last
+    1: (_APPENDS.format(table="chunks", number="pseq", id="aid"),),
+    2: (_APPENDS.format(table="appends", number="pseq", id="aid"), _CHUNKS),
+    3: (_APPENDS.format(table="appends", number="producer_seq", id="append_id"), _CHUNKS),
+}
 _OF_NOBODY: Final = """
 SELECT DISTINCT stream FROM {table} WHERE NOT EXISTS (SELECT 1 FROM streams WHERE id = stream)"""
 _GUARD: Final = """
@@ -76,7 +85,7 @@ def check_snapshots(connection: sqlite3.Connection) -> Iterator[Fault]:
 
 def _check_streams(connection: sqlite3.Connection, stream_id: str | None) -> Iterator[Fault]:
     version = versions(connection).get("stream", 0)
-    tables = _VERSION_1 if version == 1 else _VERSION_2
+    tables = _ROWS[min(version, max(_ROWS))] if version else ()
     last = ""
     while version and (streams := connection.execute(_STREAMS, (last, stream_id)).fetchall()):
         if streams[-1][0] <= last:  # the index leads round in circles
@@ -88,6 +97,9 @@ def _check_streams(connection: sqlite3.Connection, stream_id: str | None) -> Ite
         last = streams[-1][0]
     for (name,) in connection.execute(_UNGUARDED, (stream_id,)).fetchall() if version > 1 else ():
         yield Fault(name, "damaged", f"the row that keeps floor, head and origin of stream {name!r} is damaged")
+    for key, name in connection.execute(_MARKS, (stream_id,)).fetchall() if version > _UNMARKED else ():
+        whose = f"of a stream that is not there, {key}" if name is None else f"where stream {name!r} stood"
+        yield Fault(name or "", "damaged", f"a mark {whose} is damaged: followers of all streams are told of it again")
     for table in ("appends", "chunks") if version > 1 and stream_id is None else ():
         for (key,) in connection.execute(_OF_NOBODY.format(table=table)).fetchall():
             yield Fault("", "reference", f"rows of {table} are of a stream that is not there, {key}")

@@ -85,7 +85,7 @@ async def _keep_old(sql: Sql, path: str, suffix: str, connect: Connect) -> str |
 
     In the writer's thread: nobody of this process has anything to do there before the tables are in their newest form.
     """
-    [(_, _, file)] = await sql("PRAGMA database_list")
+    [(file,)] = await sql("SELECT file FROM pragma_database_list WHERE name = 'main'")  # a script may have opened "temp"
     tables = [name for (name,) in await sql(_DATA_TABLES)]
     if not file or not any([await sql(f'SELECT 1 FROM "{name}" LIMIT 1') for name in tables]):  # noqa: S608 - of our schema
         return None

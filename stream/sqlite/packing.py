@@ -40,7 +40,7 @@ _MAX_APPEND_BYTES: Final = 512  # what is larger gains little by being moved
 _MAX_CHUNK_BYTES: Final = 48 * 1024
 _MAX_CHUNK_EVENTS: Final = 4_000
 _LOOK: Final = """
-SELECT a.stream, a.pos, a.last, a.n, a.at, a.aid, a.crc, CASE WHEN length(a.data) <= ?2 THEN a.data END
+SELECT a.stream, a.pos, a.last, a.n, a.at, a.append_id, a.crc, CASE WHEN length(a.data) <= ?2 THEN a.data END
 FROM json_each(?1) AS due
 CROSS JOIN streams AS s ON s.id = json_extract(due.value, '$[0]')
 CROSS JOIN appends AS a ON a.stream = s.id AND a.last > max(s.floor, json_extract(due.value, '$[1]')) LIMIT ?3"""

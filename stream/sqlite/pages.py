@@ -29,7 +29,7 @@ UNION ALL SELECT * FROM (
   SELECT 1, last, n, 0, x'', crc, data FROM chunks WHERE stream = (SELECT id FROM streams WHERE name = ?1)
   AND last > ?2 AND last < ?4 AND last - n < ?5 ORDER BY last LIMIT ?3)
 UNION ALL SELECT * FROM (
-  SELECT 2, last, n, at, aid, crc, CASE WHEN length(data) <= ?6 THEN data END FROM appends
+  SELECT 2, last, n, at, append_id, crc, CASE WHEN length(data) <= ?6 THEN data END FROM appends
   WHERE stream = (SELECT id FROM streams WHERE name = ?1)
   AND last > ?2 AND last < ?4 AND last - n < ?5 ORDER BY last LIMIT ?3)
 UNION ALL SELECT * FROM (

@@ -9,29 +9,32 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from stream.admission import admit, check_adoption, prepare
 from stream.clock import now_ms
 from stream.errors import SeqConflict, StoreUnusable
+from stream.feed import check_page, open_place, seal_place
 from stream.limits import check_id, check_position, check_prefix
-from stream.records import AppendResult, Bounds, Event, NewEvent, Producer, StreamInfo
+from stream.records import AppendResult, Bounds, Changes, Event, NewEvent, Producer, StreamInfo
 from stream.sqlite.adoption import adopt
 from stream.sqlite.appender import Appender
 from stream.sqlite.bounds import check_bounds, raise_floor, read_bounds, read_watermark
+from stream.sqlite.feed import NUMBER, read_end, read_feed
 from stream.sqlite.pages import read_page
 from stream.sqlite.scripts import read_scripts
 from stream.sqlite.snapshots import SqliteSnapshots
 from stream.sqlite.sweeping import Sweeper
 from stream.tasks import finish_anyway
-from stream.wakeups import Wakeups, await_signal
+from stream.wakeups import ANY, Wakeups, await_signal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
     from stream.database import Sql
+    from stream.feed import FeedPlace
     from stream.sqlite.database import Database
 
 T = TypeVar("T")
 _PAGE_ROWS: Final = 256
-_EMPTY: Final = """
-UPDATE streams SET floor = head, origin = head, guard = guard
-  + 5 * (head % 1000003 - floor % 1000003) + 7 * (head % 1000003 - origin % 1000003) WHERE name = ?"""
+_EMPTY: Final = f"""
+UPDATE streams SET floor = head, origin = head, changed = {NUMBER}, guard = guard
+  + 5 * (head % 1000003 - floor % 1000003) + 7 * (head % 1000003 - origin % 1000003) WHERE name = ? AND head > 0"""  # noqa: S608 - a constant
 
 
 class SqliteStore:
@@ -45,6 +48,7 @@ class SqliteStore:
         self._appender = Appender(database, clock_ms, self._wakeups.wake, batches)
         self._sweeper = Sweeper(database)
         self._waiters = 0
+        self._seen: FeedPlace | None = None
         self._unwatch: Callable[[], None] | None = None
 
     @classmethod
@@ -158,6 +162,22 @@ class SqliteStore:
         await self.database.transact(job)
         self._sweeper.sweep(stream_id)
 
+    async def changes(self, *, after: str = "", limit: int = 1000) -> Changes:
+        """See `EventStore.changes`."""
+        place = open_place(after, self.incarnation)
+        check_page(limit)
+        page = await self.database.look(lambda sql: read_feed(sql, self.database.path, place, limit))
+        tokens = [seal_place(self.incarnation, each) for each in (page.end, page.begin)]
+        return Changes(page.streams, tokens[0], page.spans, tokens[1])
+
+    async def wait_any(self, *, after: str) -> None:
+        """See `EventStore.wait_any`."""
+        place = open_place(after, self.incarnation)
+        self.database.home.check()
+        with self._wakeups.expect(ANY) as signal, self._watching():
+            if (await self.database.look(read_end)).since <= (place.through or place.since):
+                await await_signal(signal)
+
     async def settle(self) -> None:
         """Waits until rows below the floors are swept; nothing but the file's size depends on it."""
         self.database.home.check()
@@ -182,6 +202,19 @@ class SqliteStore:
         self.database.home.check_closer()
         await finish_anyway(self._close())
 
+    async def _wake_those_that_moved(self) -> None:
+        """Another process has committed. What moved is told by the feed; where that is much, or too long ago, all look."""
+        seen, self._seen = self._seen, None  # whatever comes in between: the next time all look
+        if seen is not None:
+            page = await self.database.look(lambda sql: read_feed(sql, self.database.path, seen, _PAGE_ROWS))
+            self._seen = page.end
+            if not page.end.through:
+                for stream_id in page.streams:
+                    self._wakeups.wake(stream_id)
+                return
+        self._seen = await self.database.look(read_end)
+        self._wakeups.wake_all()
+
     async def _close(self) -> None:
         if not self.database.home.has_ended():
             await self._sweeper.close()
@@ -192,7 +225,7 @@ class SqliteStore:
     def _watching(self) -> Iterator[None]:
         self._waiters += 1
         if self._unwatch is None:
-            self._unwatch = self.database.watch(self._wakeups.wake_all)
+            self._unwatch = self.database.watch(self._wake_those_that_moved)
         try:
             yield
         finally:

@@ -10,7 +10,7 @@ from stream.errors import SeqConflict, SnapshotNeeded, StoreElsewhere
 from stream.home import Home
 from stream.limits import MAX_INTEGER
 from stream.memory import MemorySnapshots, MemoryStore
-from stream.records import NewEvent
+from stream.records import Changes, NewEvent
 from stream.snapshots import seal
 from stream.testing.backend import MemoryBackend
 
@@ -214,6 +214,24 @@ class _CleansPayloads(MemoryStore):
         return await super().append(stream_id, cleaned, **options)
 
 
+class _ForgetsADeletion(MemoryStore):
+    """Who asks what has changed is not told of what was deleted."""
+
+    async def delete(self, stream_id: str, *, expected_head: int | None = None) -> None:
+        number = self._feed.number
+        await super().delete(stream_id, expected_head=expected_head)
+        if self._feed.number > number:
+            del self._feed._by_change[self._feed.number]  # noqa: SLF001 - it breaks what it knows
+
+
+class _TellsAllAgain(MemoryStore):
+    """A stream that has changed is told from its beginning."""
+
+    async def changes(self, *, after: str = "", limit: int = 1000) -> Changes:
+        page = await super().changes(after=after, limit=limit)
+        return Changes(page.streams, page.token, [(0, head) for _, head in page.spans], page.begin)
+
+
 class SharedMemory(MemoryBackend):
     """Stores over one place in memory, as processes over a file."""
 
@@ -222,7 +240,8 @@ class SharedMemory(MemoryBackend):
     def make(self, clock_ms: Callable[[], int]) -> MemoryStore:
         store = self.make_one(clock_ms)
         if self.stores:
-            store._streams, store._wakeups = self.stores[0]._streams, self.stores[0]._wakeups  # noqa: SLF001
+            for shared in ("_streams", "_wakeups", "_feed"):
+                setattr(store, shared, getattr(self.stores[0], shared))
             store.incarnation = self.stores[0].incarnation
         return store
 
@@ -347,6 +366,8 @@ CANARIES: Final = (
     Canary("base record deleted", 7, "the_last_base_of_a_truncated_stream_is_not_deleted", _with(_ForgetsItsBase)),
     Canary("silent resume", 8, "pages_of_any_size_give_each_event_once_above_the_floor", _with(_ResumesSilently)),
     Canary("follower that skips a gap", 9, "a_follower_that_stalls_goes_on_where_it_was", _with(_SkipsWhatCameMeanwhile)),
+    Canary("deletion that is not told", 9, "each_way_a_stream_can_change_is_told", _with(_ForgetsADeletion)),
+    Canary("feed that begins again", 9, "a_change_tells_where_a_stream_stood", _with(_TellsAllAgain)),
     Canary("endless page", 13, "pages_of_any_size_give_each_event_once_above_the_floor", _with(_ReadsEverything)),
     Canary("cleaned payload", 14, "what_is_read_is_what_was_appended", _with(_CleansPayloads)),
     Canary("fork that half works", 16, "in_a_forked_process_a_store_works_or_refuses_at_once", _with(_WorksForkedToo)),

@@ -18,7 +18,21 @@ if TYPE_CHECKING:
     from stream.store import EventStore
 
 T = TypeVar("T")
-_DISTURBED: Final = {"append", "adopt", "read", "bounds", "producer", "truncate", "delete", "wait", "save", "load", "list"}
+_DISTURBED: Final = {
+    "append",
+    "adopt",
+    "read",
+    "bounds",
+    "producer",
+    "truncate",
+    "delete",
+    "wait",
+    "wait_any",
+    "changes",
+    "save",
+    "load",
+    "list",
+}
 
 
 class InjectedFault(StoreBusy):

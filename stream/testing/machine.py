@@ -48,6 +48,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._cursors = {"s": 0, "t": 0}
         self._newest = {"s": 0, "t": 0}
         self._bounds = {"s": (0, 0, 0), "t": (0, 0, 0)}
+        self._feeds = [(["", ""], {"s": 0, "t": 0})]  # tokens of both stores, and the heads that had been told by then
 
     def teardown(self) -> None:
         """Closes everything, also after a failure."""
@@ -196,6 +197,24 @@ class StoreMachine(RuleBasedStateMachine):
             assert answer[0] is Truncated
             assert after < self._bounds[stream_id][0]
             self._cursors[stream_id] = self._bounds[stream_id][0]
+
+    @rule(back=st.integers(1, 4), limit=st.integers(1, 3))
+    def ask_what_changed(self, back: int, limit: int) -> None:
+        """Since now or before: both tell the same streams, each from where it stood, or where that is gone from before it."""
+        before, reached = self._feeds[-min(back, len(self._feeds))]
+        tokens, heads, told = list(before), dict(reached), [set[str](), set[str]()]
+        for number, store in enumerate(self._stores):
+            heads = dict(reached)
+            while (page := self._do(store.changes(after=tokens[number], limit=limit))).streams:
+                assert len(page.streams) <= limit
+                for stream_id, (after, head) in zip(page.streams, page.spans, strict=True):
+                    assert after == heads[stream_id] or after < heads[stream_id] < self._bounds[stream_id][0]
+                    heads[stream_id] = head
+                told[number] |= set(page.streams)
+                tokens[number] = page.token
+            assert heads == {stream_id: bounds[1] for stream_id, bounds in self._bounds.items()}
+        assert told[0] == told[1]
+        self._feeds.append((tokens, heads))
 
     @invariant()
     def both_hold_the_same(self) -> None:

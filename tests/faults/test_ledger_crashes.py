@@ -232,6 +232,30 @@ async def check_erasure(ledger: Ledger, before: Before) -> None:
     assert (await ledger.erase("c")).is_proven
 
 
+async def prepare_erasures(ledger: Ledger) -> None:
+    await prepare_erasure(ledger)
+    await fill(ledger, "second")
+
+
+async def erase_together(ledger: Ledger, tell: Tell) -> None:
+    assert all(told.is_proven for told in await ledger.erase("c", "second"))
+    tell("erased")
+
+
+async def check_erasures(ledger: Ledger, before: Before) -> None:
+    await check_erasure(ledger, before)
+    left = await ledger.transcript("second", branch="all")  # whoever comes finishes what was begun
+    info = await ledger.tables.conversation("second")
+    assert info is not None
+    if info.erased is None:
+        assert not before.told
+        assert (info.messages, len(left) > 8) == (8, True)
+        await ledger.erase("second")
+    else:
+        assert (info.erased["messages"], info.erased["runs"], left) == (8, 5, [])
+    assert found(before.folder, "second") == set()
+
+
 SCENES: Final = {
     "record": Scene(prepare_nothing, record, check_record, 3),
     "run": Scene(prepare_nothing, run_to_its_end, check_run, 12),
@@ -240,9 +264,10 @@ SCENES: Final = {
     "commit": Scene(prepare_commit, commit, check_commit, 37, smoke=("two files",)),
     "compact": Scene(prepare_compaction, compact, check_compaction, 19),
     "erase": Scene(prepare_erasure, erase, check_erasure, 31, smoke=("one file", "two files")),
+    "erase together": Scene(prepare_erasures, erase_together, check_erasures, 75),
 }
 
-LONG: Final = ("describe", "erase")
+LONG: Final = ("describe", "erase", "erase together")
 CANARY: Final = Scene(prepare_commit, commit_in_pieces, check_commit, 30)
 
 
