@@ -13,6 +13,7 @@ import pytest
 from stream import AppendResult, Bounds, CorruptEvent, NewEvent, Producer, ProducerFenced, SeqConflict, open_store
 from stream.sqlite.batches import MAX_DATA_BYTES
 from stream.sqlite.inserts import MIN_BATCH
+from stream.sqlite.log_integrity import check_streams
 from tests.backends import flip
 
 if TYPE_CHECKING:
@@ -306,7 +307,7 @@ async def test_a_flipped_byte_of_a_batch_harms_one_append_and_is_never_silent(tm
         await check(store, 3)
 
 
-async def test_a_damaged_batch_stays_and_the_others_are_packed(tmp_path: Path) -> None:
+async def test_a_damaged_append_is_told_and_all_else_is_packed(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     async with open_store(str(path)) as store:
         for number in range(1, 5):
@@ -320,6 +321,32 @@ async def test_a_damaged_batch_stays_and_the_others_are_packed(tmp_path: Path) -
         await check(store, 119, after=2)
         told = [await harm(store, 119, n) for n in range(MANY)]
         assert sorted(told, key=str) == [2, *[None] * (MANY - 1)]
+        with closing(sqlite3.connect(path)) as raw:
+            assert [fault.kind for fault in check_streams(raw)] == ["damaged"]
+        harmed = f"s{told.index(2)}"
+        await store.delete(harmed)
+        await store.settle()  # type: ignore[union-attr]
+        with closing(sqlite3.connect(path)) as raw:
+            assert list(check_streams(raw)) == []
+
+
+@pytest.mark.parametrize("column", ["heads", "places"])
+async def test_a_batch_that_does_not_tell_what_it_holds_stays_and_the_others_are_packed(tmp_path: Path, column: str) -> None:
+    path = tmp_path / "log.db"
+    async with open_store(str(path)) as store:
+        for number in range(1, 5):
+            await append_round(store, number)
+        [(pos,)] = await store.database.read("SELECT pos FROM batches ORDER BY pos LIMIT 1 OFFSET 1")  # type: ignore[union-attr]
+        damage = {"heads": "heads = replace(heads, '{', '[')", "places": "places = x'00', again = x'00'"}[column]
+        change(path, f"UPDATE batches SET {damage} WHERE pos = ?", pos)
+        for number in range(5, 120):
+            await append_round(store, number)
+        await store.append("other", [NewEvent("t", b"")])
+        assert counts(path)[0] < 34
+        await check(store, 119, after=2)
+        assert [await harm(store, 119, n) for n in range(MANY)] == [2 if column == "places" else None] * MANY
+        with closing(sqlite3.connect(path)) as raw:
+            assert {fault.kind for fault in check_streams(raw)} == {"damaged"}
 
 
 async def test_random_histories_read_the_same_in_batches_or_not(tmp_path: Path) -> None:

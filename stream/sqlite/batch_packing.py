@@ -42,7 +42,8 @@ class Packed(NamedTuple):
 async def pack_batches(sql: Sql, after: int) -> Packed:
     """Packs the oldest batches behind a position; to be run in one transaction.
 
-    What lies below the floor of its stream goes. A batch that is damaged stays where it is, for whoever reads it to be told.
+    What lies below the floor of its stream goes. What is damaged becomes a chunk that fails its checksum, for whoever reads
+    it to be told; only a batch that does not tell what it holds stays where it is.
     """
     rows = await sql(_OLDEST, (after, _AT_ONCE))
     keys = json.dumps(list({key for row in rows for key in keys_of(row[1])}))
@@ -51,7 +52,7 @@ async def pack_batches(sql: Sql, after: int) -> Packed:
     runs: dict[int, list[Run]] = {}
     packed: list[int] = []
     damaged = after
-    for pos, _, *columns in rows:
+    for pos, *columns in rows:
         try:
             parts = parts_of(columns, names)
         except ValueError:
@@ -77,6 +78,7 @@ def _add(runs: list[Run], part: Run) -> None:
     last = runs[-1] if runs else None
     if (
         last is not None
+        and not (last.is_damaged or part.is_damaged)
         and part.last - part.n == last.last
         and last.size_bytes + part.size_bytes <= _MAX_CHUNK_BYTES
         and last.n + part.n <= _MAX_CHUNK_EVENTS
@@ -88,7 +90,7 @@ def _add(runs: list[Run], part: Run) -> None:
 
 async def _small_chunks(sql: Sql, chunks: Sequence[tuple[int, Run]]) -> dict[tuple[int, int], Row]:
     """The small chunks right before short runs, by stream and last number: they are written anew together with these."""
-    begins = [(key, run.last - run.n) for key, run in chunks if len(run.items) < _FEW_APPENDS]
+    begins = [(key, run.last - run.n) for key, run in chunks if len(run.items) < _FEW_APPENDS and not run.is_damaged]
     rows = await sql(_BEFORE, (json.dumps(begins), _SMALL_CHUNK_BYTES, _MAX_CHUNK_EVENTS // 2)) if begins else []
     return {(row[0], row[1]): row for row in rows}
 
@@ -99,4 +101,5 @@ def _chunk(key: int, name: str, run: Run, earlier: Row | None) -> tuple[int, int
         with suppress(CorruptEvent):  # then each stays by itself
             items, n = [*items_of(name, earlier[1:]), *items], n + earlier[2]
     data = join(items)
-    return key, run.last, n, checksum(chunk_place(name, run.last), data), data
+    crc = checksum(chunk_place(name, run.last), data)
+    return key, run.last, n, ~crc if run.is_damaged else crc, data

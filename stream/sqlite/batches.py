@@ -38,12 +38,15 @@ class Placed(NamedTuple):
 
 
 class Run:
-    """Appends of a stream that follow each other, as items of a chunk: the last number, and how many events and bytes."""
+    """Appends of a stream that follow each other, as items of a chunk: the last number, and how many events and bytes.
 
-    __slots__ = ("items", "last", "n", "size_bytes")
+    `is_damaged` where one of them is not what was appended.
+    """
 
-    def __init__(self, last: int, n: int, size_bytes: int, items: list[bytes]) -> None:
-        self.last, self.n, self.size_bytes, self.items = last, n, size_bytes, items
+    __slots__ = ("is_damaged", "items", "last", "n", "size_bytes")
+
+    def __init__(self, last: int, n: int, size_bytes: int, items: list[bytes], *, is_damaged: bool) -> None:
+        self.last, self.n, self.size_bytes, self.items, self.is_damaged = last, n, size_bytes, items, is_damaged
 
     def take(self, other: Run) -> None:
         """What follows this one."""
@@ -126,8 +129,11 @@ def keys_of(heads: str) -> list[int]:
 
 
 def parts_of(columns: Sequence[Any], names: Mapping[int, str]) -> dict[int, Run]:
-    """What a batch (places, again, data) holds, by stream, as items of chunks. Raises `ValueError` for a damaged one."""
-    places, again, data = columns
+    """What a batch (heads, places, again, data) holds, by stream, as items of chunks.
+
+    Raises `ValueError` where it does not tell what it holds.
+    """
+    heads, places, again, data = columns
     at, found = _places(places, again, data)
     parts: dict[int, Run] = {}
     end = 0
@@ -135,15 +141,19 @@ def parts_of(columns: Sequence[Any], names: Mapping[int, str]) -> dict[int, Run]
     for key, last, n, aid, crc, size in found:
         begin, end = end, end + size
         body, name = data[begin:end], names.get(key)
-        if name is None or crc != crc32(body, crc32(append_place(name, last, at, aid or b"").encode())):
-            raise ValueError("an append of a batch is damaged")
+        if name is None:
+            raise ValueError("a batch holds events of a stream that is not there")
+        is_damaged = crc != crc32(body, crc32(append_place(name, last, at, aid or b"").encode()))
         item = b"\x93" + head + unnamed + body if aid is None else pack_item(at, aid, body)
         part = parts.get(key)
         if part is None:
-            parts[key] = Run(last, n, size, [item])
+            parts[key] = Run(last, n, size, [item], is_damaged=is_damaged)
         else:
             part.last, part.n, part.size_bytes = last, part.n + n, part.size_bytes + size
             part.items.append(item)
+            part.is_damaged = part.is_damaged or is_damaged
+    if heads != write_numbers({key: pack_head(part.last, part.n) for key, part in parts.items()}):
+        raise ValueError("a batch holds other events than it says")
     return parts
 
 
