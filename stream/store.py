@@ -101,6 +101,7 @@ class EventStore(Protocol):
         Each at least once, in no order of time, at most `limit` in a page. A page without streams says that there was
         nothing more; so does one with fewer than `limit`, of what there was when the first page was asked for with the
         token of a last one. Keep the token to go on from there, for as long as you like: it belongs to this incarnation.
+        It is some hundred characters, or some thousand where thousands of streams have changed one after the other.
         Raises `Diverged` for a token of another one, `ValueError` for what is no token.
         """
         ...
