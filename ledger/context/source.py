@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ledger.errors import UnknownConversation, UnknownRun
 from ledger.runs.run import Run
-from ledger.tables import messages, runs
+from ledger.tables import runs, walks
 from ledger.tables.choices import choices as known_choices
 from ledger.tables.paths import read_path
 from projector import settle
@@ -58,7 +58,7 @@ async def read_source(
         if run is None:
             path = await read_path(sql, conversation, selections)
         else:
-            path = [] if parent is None else await messages.path(sql, conversation, parent, None)
+            path = [] if parent is None else await walks.path(sql, conversation, parent, None)
             path += said
         prompts = await runs.prompts(sql, conversation, path)
         return path, prompts | drafts, [choice for _, choice in await known_choices(sql, conversation)]

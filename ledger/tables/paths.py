@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ledger.tables import branches, conversations, messages
+from ledger.tables import branches, conversations, messages, walks
 from ledger.tables.texts import is_text
 from projector.tree import resolve
 
@@ -27,13 +27,13 @@ async def read_path(
         path = await _scattered(sql, conversation, selections)
         ids = [message.id for message in path]
         if end is not None and end.id not in ids:  # of another branch: what is ahead of it
-            return [] if end.parent_id is None else await messages.path(sql, conversation, end.parent_id, limit)
+            return [] if end.parent_id is None else await walks.path(sql, conversation, end.parent_id, limit)
         path = path if end is None else path[: ids.index(end.id)]
         return path[max(0, len(path) - limit) :] if limit is not None else path
     leaf = position.leaf if end is None else end.parent_id
     if end is None and selections:
         leaf = await _leaf(sql, conversation, selections)
-    return [] if leaf is None or limit == 0 else await messages.path(sql, conversation, leaf, limit)
+    return [] if leaf is None or limit == 0 else await walks.path(sql, conversation, leaf, limit)
 
 
 async def _leaf(sql: Sql, conversation: str, selections: Mapping[str, str]) -> str | None:

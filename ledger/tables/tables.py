@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ledger.errors import LedgerDamaged
-from ledger.tables import calls, choices, conversations, messages, runs, uses
+from ledger.tables import calls, choices, conversations, messages, runs, uses, walks
 from ledger.tables.commit import apply, tell
 from ledger.tables.texts import EVERY, PAGE_ROWS
 from stream import StoreUnusable
@@ -101,7 +101,7 @@ class LedgerTables:
 
     async def path(self, conversation: str, leaf: str, limit: int | None) -> list[Message]:
         """The messages from the root, or the last `limit` of them, down to `leaf`."""
-        return await messages.path(self.database.read, conversation, leaf, limit)
+        return await self.look(partial(walks.path, conversation=conversation, leaf=leaf, limit=limit))
 
     async def all(self, conversation: str) -> AsyncIterator[Message]:
         """Every message that was committed or kept of a failed run, in the order of the log."""
