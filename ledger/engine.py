@@ -98,6 +98,7 @@ class Engine:
     def forget(self, conversation: str) -> None:
         """Drops what is remembered here of a conversation: something else than catch-up has moved the ledger."""
         self._catch_up.forget(conversation)
+        self.tables.kept.forget(conversation)
 
     async def _catch_up_some(self, heads: Mapping[str, int]) -> None:
         positions = await self.tables.positions(heads)

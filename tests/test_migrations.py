@@ -31,6 +31,7 @@ VERSION_1: Final = Path(__file__).parent / "fixtures" / "version_1.db.gz"
 VERSION_2: Final = VERSION_1.with_name("version_2.db.gz")
 VERSION_3: Final = VERSION_1.with_name("version_3.db.gz")
 VERSION_4: Final = VERSION_1.with_name("version_4.db.gz")
+VERSION_5: Final = VERSION_1.with_name("version_5.db.gz")
 OLD_INCARNATION: Final = "9b15cd548301805ced2d40845e4b0ece"
 ONE: Final = "CREATE TABLE things (name TEXT) STRICT;"
 TWO: Final = "ALTER TABLE things ADD COLUMN size INTEGER;\nUPDATE things SET size = length(name);"
@@ -171,6 +172,26 @@ async def test_a_ledger_of_version_4_goes_on_whole(tmp_path: Path) -> None:
         compacted = await ledger.compact("talk")
         assert compacted.floor == compacted.head  # the hold of a process that is gone has run out
         assert not [finding async for finding in verify(ledger) if not finding.is_note]
+
+
+async def test_a_ledger_of_version_5_goes_on_whole(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    path.write_bytes(gzip.decompress(VERSION_5.read_bytes()))
+    async with open_ledger(str(path)) as ledger, open_ledger(str(path)) as beside:
+        found = await ledger.transcript("talk")
+        assert [message.text for message in found] == ["ask r0", "answer", "ask r1", "redacted", "ask r2", "answer"]
+        assert found[0].metadata == {"liked": "true"}
+        forked = await ledger.transcript("talk", selections={found[1].id: "f.1"})
+        assert [message.text for message in forked][-2:] == ["another way", "elsewhere"]
+        assert [run.run_id for run in await ledger.open_runs("other")] == ["open-run"]
+        assert not await ledger.transcript("gone")
+        await beside.annotate("talk", found[0].id, {"liked": False})  # what is kept of before is not what is read
+        assert (await ledger.transcript("talk"))[0].metadata == {"liked": "false"}
+        async with ledger.run("talk") as run:
+            await run.text("new")
+        assert (await beside.transcript("talk"))[-1].text == "new"
+        assert not [finding async for finding in verify(ledger) if not finding.is_note]
+    assert names(tmp_path) == {"chat.db", "chat.db.ledger-v5-backup"}
 
 
 async def test_the_old_file_is_kept_beside_the_new_one(old: Path, tmp_path: Path) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from contextlib import suppress
-from itertools import accumulate, takewhile
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ledger.errors import UnknownConversation, UnknownRun
 from ledger.runs.run import Run
-from ledger.tables import runs, walks
+from ledger.tables import runs
 from ledger.tables.choices import choices as known_choices
-from ledger.tables.paths import read_path
+from ledger.tables.paths import read_path, read_path_to
 from projector import settle
 from projector.context.stage import Source
 from projector.events import to_event
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ledger.engine import Engine
+    from ledger.tables.paths import Read
+    from ledger.tables.runs import Steps
     from projector import Message
     from projector.events import Choice
     from stream.sqlite import Sql
@@ -54,23 +57,50 @@ async def read_source(
         parent, said = draft.parent_message_id, settle(draft, None).path
         drafts[run] = draft.prompts
 
-    async def job(sql: Sql) -> tuple[list[Message], dict[str, tuple[int, ...]], list[Any]]:
-        if run is None:
-            path = await read_path(sql, conversation, selections)
-        else:
-            path = [] if parent is None else await walks.path(sql, conversation, parent, None)
-            path += said
-        prompts = await runs.prompts(sql, conversation, path)
-        return path, prompts | drafts, [choice for _, choice in await known_choices(sql, conversation)]
+    kept = engine.tables.kept.find(conversation)
 
-    path, prompts, choices = await engine.tables.look(job)
-    own = dict.fromkeys(message.run_id for message in path) | dict.fromkeys(drafts)
-    before = dict(zip(own, accumulate((len(prompts.get(name, ())) for name in own), initial=0), strict=False))
-    turns = {message.id: before[message.run_id] + bisect_left(prompts.get(message.run_id, ()), message.seq) for message in path}
-    total = sum(len(prompts.get(name, ())) for name in own)
+    async def job(sql: Sql) -> tuple[Read, Mapping[str, Steps], list[Any]]:
+        if run is None:
+            read = await read_path(sql, conversation, selections, kept)
+        else:
+            read = await read_path_to(sql, conversation, parent, kept)
+        steps = {} if read.path is None else read.path.steps
+        own = dict.fromkeys(message.run_id for message in read.messages)
+        lacking = await runs.steps_of(sql, conversation, [name for name in own if name not in steps])
+        choices = [choice for _, choice in await known_choices(sql, conversation)]
+        return read, {**steps, **lacking} if lacking else steps, choices
+
+    (committed, kept_path), steps, choices = await engine.tables.look(job)
+    if kept_path is not None:
+        engine.tables.kept.put(conversation, kept_path._replace(steps=steps))
+    path = (*committed, *said)
+    turns, total = _count_turns(path, steps, drafts)
     sending = _sending(said, () if run is None else drafts[run])
-    source = Source(tuple(path), total if turn is None else turn, turns, tuple(choices), sending=sending)
+    source = Source(path, total if turn is None else turn, turns, tuple(choices), sending=sending)
     return Found(source, bounds.origin)
+
+
+def _count_turns(
+    path: Sequence[Message], steps: Mapping[str, Steps], drafts: Mapping[str, tuple[int, ...]]
+) -> tuple[dict[str, int], int]:
+    """How many prompts went out before each message of a path, and in all.
+
+    Of a run that the path leaves in the middle only those count that led to what is on it.
+    """
+    counts = Counter(message.run_id for message in path)
+    last = {message.run_id: message.seq for message in path}
+    before: dict[str, int] = {}
+    prompts: dict[str, tuple[int, ...]] = {}
+    total = 0
+    for name, count in counts.items():
+        known = steps.get(name)
+        sent = () if known is None else known.prompts
+        if known is not None and count < known.messages:
+            sent = tuple(seq for seq in sent if seq < last[name])
+        before[name], prompts[name] = total, drafts.get(name, sent)
+        total += len(prompts[name])
+    total += sum(len(sent) for name, sent in drafts.items() if name not in counts)
+    return {one.id: before[one.run_id] + bisect_left(prompts[one.run_id], one.seq) for one in path}, total
 
 
 def _sending(said: Sequence[Message], prompts: Sequence[int]) -> frozenset[str]:
