@@ -32,6 +32,7 @@ async def talk(ledger: Ledger, turns: int, *, first: int = 0, parent: str | None
         behind = ACTIVE_LEAF if parent is None else parent
         async with ledger.run(PLACE, run_id=f"r{number}", parent=behind) as run:
             await run.message("user", f"question {number}")
+            await run.step()
             await run.text(f"answer {number}")
         parent = None
 
@@ -120,8 +121,19 @@ async def lose_and_repair(ledger: Ledger, path: list[Message]) -> None:
     assert [finding async for finding in ledger.reconcile(PLACE, repair=True)]
 
 
+async def lose_messages(ledger: Ledger, path: list[Message]) -> None:
+    assert path
+    await ledger.tables.database.write(lambda sql: sql("DELETE FROM messages WHERE id IN ('r1.1', 'r1.2')"))
+
+
+async def lose_a_run(ledger: Ledger, path: list[Message]) -> None:
+    assert path
+    await ledger.tables.database.write(lambda sql: sql("DELETE FROM runs WHERE id = 'r1'"))
+
+
 CHANGES: Final = (
     redact, annotate, fork, fork_and_go_back, erase, erase_and_begin_again, damage_and_repair, lose_and_repair,
+    lose_messages, lose_a_run,
 )  # fmt: skip
 
 
