@@ -14,6 +14,7 @@ from ledger.tables import runs
 from ledger.tables.choices import choices as known_choices
 from ledger.tables.paths import read_path, read_path_to
 from projector import settle
+from projector.context.facts import FactTable
 from projector.context.stage import Source
 from projector.events import to_event
 from projector.validation import validate
@@ -71,12 +72,14 @@ async def read_source(
         return read, {**steps, **lacking} if lacking else steps, choices
 
     (committed, kept_path), steps, choices = await engine.tables.look(job)
+    facts = FactTable() if kept_path is None else kept_path.facts
     if kept_path is not None:
         engine.tables.kept.put(conversation, kept_path._replace(steps=steps))
+        facts.cover(committed)
     path = (*committed, *said)
     turns, total = _count_turns(path, steps, drafts)
     sending = _sending(said, () if run is None else drafts[run])
-    source = Source(path, total if turn is None else turn, turns, tuple(choices), sending=sending)
+    source = Source(path, total if turn is None else turn, turns, tuple(choices), sending=sending, facts=facts)
     return Found(source, bounds.origin)
 
 

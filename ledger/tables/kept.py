@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ledger.tables import walks
 from ledger.tables.messages import read
+from projector.context.facts import FactTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +27,7 @@ _OBJECT_BYTES: Final = 500  # what a message takes beside its text
 
 
 class KeptPath(NamedTuple):
-    """The messages from the root to a leaf, where each stands, and the steps of their runs, as of a `mark`."""
+    """The messages from the root to a leaf, where each stands, and what is known of them, as of a `mark`."""
 
     mark: tuple[int, int] = (-1, -1)
     messages: tuple[Message, ...] = ()
@@ -34,6 +35,7 @@ class KeptPath(NamedTuple):
     bytes_to: tuple[int, ...] = ()
     """How large the path is up to each message."""
     steps: Mapping[str, Steps] = {}
+    facts: FactTable = FactTable()
 
     @property
     def size(self) -> int:
@@ -54,8 +56,10 @@ class KeptPath(NamedTuple):
             return self
         first = self.places if is_whole else {message.id: at for at, message in enumerate(self.messages[:place])}
         places = {**first, **{message.id: at for at, message in enumerate(new, place)}}
-        steps = self.steps if is_whole else {}
-        return KeptPath(self.mark, (*self.messages[:place], *new), places, (*self.bytes_to[:place], *bytes_to), steps)
+        messages, sizes = (*self.messages[:place], *new), (*self.bytes_to[:place], *bytes_to)
+        if is_whole:
+            return self._replace(messages=messages, places=places, bytes_to=sizes)
+        return KeptPath(self.mark, messages, places, sizes, facts=self.facts.only(messages))
 
     def goes_beyond(self, other: KeptPath) -> bool:
         """Whether the other one is its beginning, and it has more."""
@@ -112,7 +116,7 @@ async def read_last(sql: Sql, conversation: str, position: Position, leaf: str, 
 
 def _as_of(position: Position, kept: KeptPath) -> KeptPath:
     mark = (position.amended, position.rewound)
-    return kept if kept.mark == mark else _NOTHING._replace(mark=mark)
+    return kept if kept.mark == mark else _NOTHING._replace(mark=mark, facts=FactTable())
 
 
 def _place(base: KeptPath, way: walks.Walk) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from projector.context.facts import facts_of
 from projector.context.shortening import text_of
 from projector.events import Choice, ContextCompacted, ContextExpanded
 from projector.json_text import encode
@@ -126,6 +127,13 @@ class _Digests:
 
 def _digest(message: Message) -> str:
     """Of what is said; not of its ids, approvals and citations, which come later without a change of the text."""
+    facts = facts_of(message)
+    if facts.digest is None:
+        facts.digest = _work_out(message)
+    return facts.digest
+
+
+def _work_out(message: Message) -> str:
     said = [[one.kind, one.name, one.text, one.fields, one.input, one.parts, one.opaque] for one in message.blocks]
     digest = hashlib.sha256(encode(said)).hexdigest()[:_LENGTH]
     return f"f{digest[1:]}" if digest.isdecimal() else digest  # without a letter it would have no capitals

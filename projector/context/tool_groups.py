@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from projector.context.facts import facts_of
 from projector.message import Block, Message
 
 if TYPE_CHECKING:
@@ -17,11 +18,15 @@ SYNTHETIC: Final = "synthetic:"
 _NO_RESULT: Final = "[no result: the call was not answered]"
 
 
-def calls_of(message: Message) -> list[str]:
+def calls_of(message: Message) -> tuple[str, ...]:
     """The tool calls of an assistant message that a client answers, in order."""
     if message.role != "assistant":
-        return []
-    return [block.tool_call_id for block in message.blocks if block.kind == "tool_call" and block.tool_call_id is not None]
+        return ()
+    facts = facts_of(message)
+    if facts.calls is None:
+        calls = (block.tool_call_id for block in message.blocks if block.kind == "tool_call")
+        facts.calls = tuple(call for call in calls if call is not None)
+    return facts.calls
 
 
 def answers(message: Message) -> str | None:
