@@ -169,11 +169,11 @@ def apply_summaries(
 
 def _covered(whole: Sequence[Message], known: Collection[str], covers: frozenset[str], pinned: Collection[str]) -> set[str]:
     """What a summary stands for in fact: whole groups alone. A synthetic result is not of the path, and goes with its call."""
-    return {
-        message.id
-        for one in group(pair(whole))
-        if one[0].role not in _SYSTEM
-        and all(message.id in covers or message.id not in known for message in one)
-        and not any(message.id in pinned for message in one)
-        for message in one
-    }
+    covered: set[str] = set()
+    pinned = frozenset(pinned)
+    for one in group(pair(whole)):
+        ids = ids_of(one)
+        is_covered = covers.issuperset(ids) or all(name in covers or name not in known for name in ids)
+        if is_covered and one[0].role not in _SYSTEM and pinned.isdisjoint(ids):
+            covered.update(ids)
+    return covered

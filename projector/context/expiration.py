@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from projector.context.facts import facts_of
 from projector.context.policies import ExpirationPolicy
 from projector.context.ranges import show_range
 from projector.context.shortening import (
@@ -163,17 +164,32 @@ def apply(
         if new is not None:
             view.append(new)
         if decided is not None and new is not message:
-            before, after = text_of(message), decided.text or ""
-            states[message.id] = ResultState(
+            states[message.id] = _state(message, new, decided, rules, tokenizer)
+    expanded = frozenset(name for name in choices.is_expanded if choices.is_whole(name, turn))
+    return Applied(tuple(view), states, turn, expanded)
+
+
+def _state(
+    message: Message, new: Message | None, decided: Decision, rules: ExpirationRules, tokenizer: Tokenizer
+) -> ResultState:
+    """What became of a message; it is worked out once for the same decision."""
+    facts = facts_of(message)
+    key = (decided, new, rules, tokenizer)
+    if facts.state is None or facts.state[0] != key:
+        before, after = text_of(message), decided.text or ""
+        facts.state = (
+            key,
+            ResultState(
                 decided.strategy,
                 decided.why,
                 len(before),
                 saved(before, after, tokenizer) + _media_saved(message, new, tokenizer),
                 rules.preserve_original_content,
                 decided.is_partial,
-            )
-    expanded = frozenset(name for name in choices.is_expanded if choices.is_whole(name, turn))
-    return Applied(tuple(view), states, turn, expanded)
+            ),
+        )
+    state: ResultState = facts.state[1]
+    return state
 
 
 def _media_saved(message: Message, new: Message | None, tokenizer: Tokenizer) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -31,6 +31,11 @@ class Facts(msgspec.Struct, gc=False):
     policy: tuple[int | None, ...] | None = None
     words: frozenset[str] | None = None
     forms: dict[object, Message] | None = None
+    state: tuple[object, Any] | None = None
+    changes: tuple[object, Any] | None = None
+    left_out: tuple[object, Any] | None = None
+    additions: tuple[object, str] | None = None
+    """What was told of it last, each with all that it was worked out of."""
 
 
 class FactTable:

@@ -44,6 +44,9 @@ class Standing(NamedTuple):
 
 def mark(records: Iterable[C], path: Sequence[Message]) -> tuple[C, ...]:
     """Records, each with a digest of what it was made of on this path; one that has it stays as it is."""
+    records = tuple(records)
+    if not records:
+        return ()
     digests = _Digests(path)
     return tuple(
         replace(one, made_of=digests.of(names_of(one)))
@@ -97,11 +100,10 @@ def _emptied(choice: C) -> C:
 
 
 class _Digests:
-    """Of what the messages of a path say, each worked out once."""
+    """Of what the messages of a path say."""
 
     def __init__(self, path: Sequence[Message]) -> None:
         self.messages = {message.id: message for message in path}
-        self._known: dict[str, str] = {}
 
     def of(self, names: Sequence[str]) -> str | None:
         """The digests of messages, in capitals for one that goes on; None where one of them is not here."""
@@ -114,15 +116,15 @@ class _Digests:
         """Which of these messages say something else than when this was made of them, and whether they were whole then."""
         if len(made_of) != _LENGTH * len(names):
             return dict.fromkeys(names, False)
+        if all(name in self.messages for name in names) and made_of.lower() == "".join(map(self._of, names)):
+            return {}
         before = {name: made_of[_LENGTH * place :][:_LENGTH] for place, name in enumerate(names)}
         return {
             name: one == one.lower() for name, one in before.items() if name in self.messages and one.lower() != self._of(name)
         }
 
     def _of(self, name: str) -> str:
-        if name not in self._known:
-            self._known[name] = _digest(self.messages[name])
-        return self._known[name]
+        return _digest(self.messages[name])
 
 
 def _digest(message: Message) -> str:

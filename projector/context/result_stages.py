@@ -78,7 +78,8 @@ class Expiration:
 
     def choices(self, messages: Sequence[Message], source: Source) -> Choices:
         """What the view of these messages depends on beside the turn."""
-        named = {one.id: kind for one in messages if one.role != "tool" and (kind := _kind(one)) is not None}
+        told = [one for one in messages if RESULT in one.metadata and one.role != "tool"]
+        named = {one.id: kind for one in told if (kind := _kind(one)) is not None}
         made = Choices(turn_added=source.turns, results=frozenset(named), redacted=source.redacted)
         if self.override is not None and self.override.disable_expiration:
             return made
@@ -128,8 +129,7 @@ class Relevance:
         view, records = await drop_irrelevant(
             open_to_it, query, choices, source.turn, threshold=self.threshold, scorer=self.scorer, tokenizer=self.tokenizer
         )
-        by = tell_results([record.covers[0] for record in records], tools_of(messages), {}, self.name)
-        return Shaped(_together(messages, open_to_it, view), _told(records), tuple(records), by=by)
+        return _shaped(messages, _together(messages, open_to_it, view), records, self.name)
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,7 @@ class NearDuplicates:
         )
         # Thousands of results take a second to compare: in a thread, so that the loop goes on and the time limit holds.
         view, records = await anyio.to_thread.run_sync(compare, abandon_on_cancel=True)
-        by = tell_results([record.covers[0] for record in records], tools_of(messages), {}, self.name)
-        return Shaped(_together(messages, open_to_it, view), _told(records), tuple(records), by=by)
+        return _shaped(messages, _together(messages, open_to_it, view), records, self.name)
 
 
 def summarizer_of(
@@ -189,9 +188,12 @@ def tools_of(messages: Sequence[Message]) -> dict[str, str]:
     names: dict[str, str] = {}
     found: dict[str, str] = {}
     for message in messages:
-        if message.role == "assistant":
-            names |= {block.tool_call_id: block.name or "" for block in message.blocks if block.tool_call_id is not None}
-        elif message.role == "tool":
+        role = message.role
+        if role == "assistant":
+            for block in message.blocks:
+                if block.tool_call_id is not None:
+                    names[block.tool_call_id] = block.name or ""
+        elif role == "tool":
             found[message.id] = names.get(answers(message) or "", "")
     return found
 
@@ -222,6 +224,12 @@ def _is_sound(choice: Choice) -> bool:
         return True
     start, end = choice.item_range
     return 0 <= start <= end
+
+
+def _shaped(before: Sequence[Message], after: Sequence[Message], records: Sequence[ContextCompacted], name: str) -> Shaped:
+    """What a stage that records all it does has made of a view."""
+    by = tell_results([record.covers[0] for record in records], tools_of(before), {}, name) if records else {}
+    return Shaped(after, _told(records), tuple(records), by=by)
 
 
 def _told(records: Sequence[ContextCompacted]) -> dict[str, str]:

@@ -7,19 +7,22 @@ newest messages that carry a policy.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
 
+from projector.context.facts import facts_of, form_of
 from projector.context.tokens import result_text
 from projector.context.tool_groups import answers
 from projector.message import Block, Message
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping
 
-Policy = list[int | None]
+Policy = Sequence[int | None]
 POLICY: Final = "retention"
 """The field of a message's metadata that holds its policy."""
 _STUB: Final = "[result no longer retained]"
@@ -72,7 +75,7 @@ def enrich(blocks: Sequence[Block], plugins: Iterable[PluginAdditions]) -> Reten
     """
     own = tuple(block for block in blocks if not _is_empty(block))
     display, persistent = list(own), list(own)
-    policy: Policy = [None] * len(own)
+    policy: list[int | None] = [None] * len(own)
     for plugin in plugins:
         filled = [(one, body) for one in plugin.additions if (body := [b for b in one.content if not _is_empty(b)])]
         shown = [body for one, body in filled if one.display_on_current_message]
@@ -105,6 +108,13 @@ def policy_of(message: Message) -> Policy | None:
     text = message.metadata.get(POLICY)
     if text is None or text == "null" or message.role == "assistant":  # null: it was taken away
         return None
+    facts = facts_of(message)
+    if facts.policy is None:
+        facts.policy = tuple(_read_policy(message, text))
+    return facts.policy
+
+
+def _read_policy(message: Message, text: str) -> Policy:
     try:
         policy = json.loads(text)
         if not isinstance(policy, list):
@@ -160,20 +170,25 @@ def prune(messages: Sequence[Message], sending: Container[str] = ()) -> list[Mes
         if policy is None:
             kept.append(message)
             continue
-        stays = [(block, keep) for block, keep in zip(message.blocks, policy, strict=True) if keep is None or keep > index]
+        stays = tuple([keep is None or keep > index for keep in policy])
         index += 1
-        if len(stays) == len(policy) and policy:
+        if all(stays) and policy:
             kept.append(message)
-        elif stays and (message.role != "tool" or any(block.kind == "tool_result" for block, _ in stays)):
-            left = json.dumps([keep for _, keep in stays])
-            pruned = replace(message, blocks=tuple(block for block, _ in stays), metadata={**message.metadata, POLICY: left})
-            kept.append(pruned)
-        elif message.role == "tool":
-            kept.append(_stub(message, [block for block, _ in stays]))
+        elif any(stays) or message.role == "tool":
+            kept.append(form_of(message, stays, partial(_pruned, message, policy, stays)))
     return kept[::-1]
 
 
-def _stub(message: Message, others: Sequence[Block]) -> Message:
+def _pruned(message: Message, policy: Policy, stays: Sequence[bool]) -> Message:
+    """The message with those of its blocks that stay."""
+    left = [(block, keep) for block, keep, is_left in zip(message.blocks, policy, stays, strict=True) if is_left]
+    blocks = tuple(block for block, _ in left)
+    if message.role == "tool" and not any(block.kind == "tool_result" for block in blocks):
+        return _stub(message, blocks)
+    return replace(message, blocks=blocks, metadata={**message.metadata, POLICY: json.dumps([keep for _, keep in left])})
+
+
+def _stub(message: Message, others: Iterable[Block]) -> Message:
     """The message with a result that says nothing, and never weighs more than the one that was there."""
     results = [block for block in message.blocks if block.kind == "tool_result"]
     length = sum(len(result_text(block)) for block in results)
