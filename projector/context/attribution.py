@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from projector.context.facts import facts_of
 from projector.context.plugins import Bundled
-from projector.context.retention import policy_of
+from projector.context.retention import known_policy
 from projector.context.tool_groups import ids_of
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def tell_additions(before: Sequence[Message], after: Sequence[Message]) -> dict[
 
 
 def _gone(message: Message, now: Message | None) -> str:
-    policy, label = policy_of(message) or (), ""
+    policy, label = known_policy(message) or (), ""
     kept = {id(block) for block in (now.blocks if now is not None else ())}
     gone: dict[str, None] = {}
     for block, keep in zip(message.blocks, policy, strict=False):

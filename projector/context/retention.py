@@ -7,7 +7,6 @@ newest messages that carry a policy.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -20,9 +19,9 @@ from projector.context.tool_groups import answers
 from projector.message import Block, Message
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
-Policy = Sequence[int | None]
+Policy = list[int | None]
 POLICY: Final = "retention"
 """The field of a message's metadata that holds its policy."""
 _STUB: Final = "[result no longer retained]"
@@ -75,7 +74,7 @@ def enrich(blocks: Sequence[Block], plugins: Iterable[PluginAdditions]) -> Reten
     """
     own = tuple(block for block in blocks if not _is_empty(block))
     display, persistent = list(own), list(own)
-    policy: list[int | None] = [None] * len(own)
+    policy: Policy = [None] * len(own)
     for plugin in plugins:
         filled = [(one, body) for one in plugin.additions if (body := [b for b in one.content if not _is_empty(b)])]
         shown = [body for one, body in filled if one.display_on_current_message]
@@ -105,6 +104,12 @@ def check_policy(blocks: Sequence[object], policy: Sequence[int | None]) -> None
 
 def policy_of(message: Message) -> Policy | None:
     """The policy of a message that has one. Raises `ValueError`, which names the message, where it does not fit its blocks."""
+    policy = known_policy(message)
+    return None if policy is None else list(policy)
+
+
+def known_policy(message: Message) -> tuple[int | None, ...] | None:
+    """The same, read once for the same message."""
     text = message.metadata.get(POLICY)
     if text is None or text == "null" or message.role == "assistant":  # null: it was taken away
         return None
@@ -166,7 +171,7 @@ def prune(messages: Sequence[Message], sending: Container[str] = ()) -> list[Mes
     kept: list[Message] = []
     index = 0
     for message in reversed(messages):
-        policy = None if message.id in sending else policy_of(message)
+        policy = None if message.id in sending else known_policy(message)
         if policy is None:
             kept.append(message)
             continue
@@ -179,7 +184,7 @@ def prune(messages: Sequence[Message], sending: Container[str] = ()) -> list[Mes
     return kept[::-1]
 
 
-def _pruned(message: Message, policy: Policy, stays: Sequence[bool]) -> Message:
+def _pruned(message: Message, policy: Sequence[int | None], stays: Sequence[bool]) -> Message:
     """The message with those of its blocks that stay."""
     left = [(block, keep) for block, keep, is_left in zip(message.blocks, policy, stays, strict=True) if is_left]
     blocks = tuple(block for block, _ in left)
