@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from projector.context.word_sets import Vocabulary, WordSet, find_alike, words_of
 from projector.message import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 _MOST_FORMS: Final = 4
 
@@ -29,7 +30,7 @@ class Facts(msgspec.Struct, gc=False):
     digest: str | None = None
     calls: tuple[str, ...] | None = None
     policy: tuple[int | None, ...] | None = None
-    words: frozenset[str] | None = None
+    words: tuple[Vocabulary, WordSet] | None = None
     forms: dict[object, Message] | None = None
     state: tuple[object, Any] | None = None
     changes: tuple[object, Any] | None = None
@@ -39,12 +40,14 @@ class Facts(msgspec.Struct, gc=False):
 
 
 class FactTable:
-    """The facts of messages, by the identity of each."""
+    """The facts of messages, by the identity of each, and of many of them together."""
 
-    __slots__ = ("known",)
+    __slots__ = ("_unlike", "_vocabulary", "known")
 
     def __init__(self) -> None:
         self.known: dict[int, Facts] = {}
+        self._vocabulary: Vocabulary | None = None
+        self._unlike: dict[float, frozenset[int]] = {}
 
     def cover(self, messages: Iterable[Message]) -> None:
         """Keeps these messages, and what is worked out of them."""
@@ -59,34 +62,69 @@ class FactTable:
             if facts is not None:
                 table.known[id(message)] = facts
                 table.known |= {id(form): self.known[id(form)] for form in (facts.forms or {}).values()}
+        table._vocabulary = self._vocabulary
         return table
 
+    def word_sets(self, messages: Sequence[Message], text_of: Callable[[Message], str]) -> tuple[Vocabulary, list[WordSet]]:
+        """The words of the texts of messages."""
+        vocabulary = self._vocabulary
+        if vocabulary is None or len(messages) > 2 * vocabulary.made_of:
+            words = [words_of(text_of(message)) for message in messages]
+            vocabulary = self._vocabulary = Vocabulary(words)
+            sets = [vocabulary.number(one) for one in words]
+            for message, one in zip(messages, sets, strict=True):
+                facts_of(message).words = vocabulary, one
+            return vocabulary, sets
+        sets = []
+        for message in messages:
+            facts = facts_of(message)
+            if facts.words is None or facts.words[0] is not vocabulary:
+                facts.words = vocabulary, vocabulary.number(words_of(text_of(message)))
+            sets.append(facts.words[1])
+        return vocabulary, sets
 
-_NOTHING: Final[dict[int, Facts]] = {}
-_KNOWN: Final[ContextVar[dict[int, Facts]]] = ContextVar("facts", default=_NOTHING)
+    def find_alike(self, messages: Sequence[Message], threshold: float, text_of: Callable[[Message], str]) -> dict[int, int]:
+        """See `word_sets.find_alike`. Those that were unlike each other before are not compared again."""
+        _, sets = self.word_sets(messages, text_of)
+        known = self._unlike.get(threshold, frozenset())
+        unlike = {place for place, message in enumerate(messages) if id(message) in known}
+        found = find_alike(sets, threshold, unlike)
+        kept = (id(message) for place, message in enumerate(messages) if place not in found)
+        self._unlike = {threshold: frozenset(name for name in kept if name in self.known)}
+        return found
+
+
+_TABLE: Final[ContextVar[FactTable | None]] = ContextVar("facts", default=None)
 
 
 @contextmanager
 def using(table: FactTable) -> Iterator[None]:
     """Within this `facts_of` looks there, in threads that are begun within it, too."""
-    token = _KNOWN.set(table.known)
+    token = _TABLE.set(table)
     try:
         yield
     finally:
-        _KNOWN.reset(token)
+        _TABLE.reset(token)
+
+
+def table_in_use() -> FactTable:
+    """The one that `facts_of` looks into; one of its own where there is none."""
+    return _TABLE.get() or FactTable()
 
 
 def facts_of(message: Message) -> Facts:
     """What is known of a message, to be read and filled in; what is filled in is lost for one that no table covers."""
-    return _KNOWN.get().get(id(message)) or Facts()
+    table = _TABLE.get()
+    return Facts() if table is None else table.known.get(id(message)) or Facts()
 
 
 def form_of(message: Message, key: object, make: Callable[[], Message]) -> Message:
     """Another form of a message, made by what `key` says: the same one each time, for one that a table covers."""
-    known = _KNOWN.get()
-    facts = known.get(id(message))
-    if facts is None:
+    table = _TABLE.get()
+    facts = None if table is None else table.known.get(id(message))
+    if table is None or facts is None:
         return make()
+    known = table.known
     forms = facts.forms = facts.forms or {}
     found = forms.get(key)
     if found is None:
