@@ -118,7 +118,7 @@ async def make_context(
             mode=mode,
         )
         weight = tokens_of(send.messages, pipeline.tokenizer)
-    ids = frozenset(message.id for message in source.path)
+    ids = frozenset(ids_of(source.path))
     run_id = run.run_id if isinstance(run, Run) else run
     about = ids, run_id, selections, system_prompt, working_directory, life
     return Context(conversation, provider, send, weight, view, session, *about)

@@ -66,8 +66,8 @@ async def read_source(
         else:
             read = await read_path_to(sql, conversation, parent, kept)
         steps = {} if read.path is None else read.path.steps
-        own = dict.fromkeys(message.run_id for message in read.messages)
-        lacking = await runs.steps_of(sql, conversation, [name for name in own if name not in steps])
+        own = {message.run_id for message in read.messages}
+        lacking = await runs.steps_of(sql, conversation, own - steps.keys())
         choices = [choice for _, choice in await known_choices(sql, conversation)]
         return read, {**steps, **lacking} if lacking else steps, choices
 
@@ -90,7 +90,7 @@ def _count_turns(
 
     Of a run that the path leaves in the middle only those count that led to what is on it.
     """
-    counts = Counter(message.run_id for message in path)
+    counts = Counter([message.run_id for message in path])
     last = {message.run_id: message.seq for message in path}
     before: dict[str, int] = {}
     prompts: dict[str, tuple[int, ...]] = {}

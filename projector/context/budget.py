@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from projector.context.tokens import Tokenizer, estimate, tokens_of
-from projector.context.tool_groups import group, ids_of, pair
+from projector.context.tool_groups import group, group_at, ids_of, pair
 from projector.context.windows import check_limit
 from projector.message import Block, Message
 
@@ -169,11 +169,10 @@ def apply_summaries(
 
 def _covered(whole: Sequence[Message], known: Collection[str], covers: frozenset[str], pinned: Collection[str]) -> set[str]:
     """What a summary stands for in fact: whole groups alone. A synthetic result is not of the path, and goes with its call."""
-    covered: set[str] = set()
-    pinned = frozenset(pinned)
-    for one in group(pair(whole)):
-        ids = ids_of(one)
-        is_covered = covers.issuperset(ids) or all(name in covers or name not in known for name in ids)
-        if is_covered and one[0].role not in _SYSTEM and pinned.isdisjoint(ids):
-            covered.update(ids)
+    paired = pair(whole)
+    covered = {one.id for one in paired if one.id in covers or one.id not in known}
+    for place, message in enumerate(paired):
+        name = message.id
+        if name not in covered or name in pinned or message.role in _SYSTEM:  # few: the others are covered as they stand
+            covered.difference_update(ids_of(group_at(paired, place)))
     return covered

@@ -360,7 +360,7 @@ class _Making:
 
 def _checked(shaped: object) -> Shaped:
     """What a stage gave, or `TypeError` for what is no view."""
-    if not isinstance(shaped, Shaped) or not all(isinstance(message, Message) for message in shaped.messages):
+    if not isinstance(shaped, Shaped) or not all(issubclass(kind, Message) for kind in set(map(type, shaped.messages))):
         raise TypeError("a stage gives a Shaped, with messages")
     if not all(isinstance(record, ContextCompacted | ContextExpanded) for record in shaped.records):
         raise TypeError("a stage records compactions and expansions")

@@ -116,7 +116,8 @@ class _Digests:
         """Which of these messages say something else than when this was made of them, and whether they were whole then."""
         if len(made_of) != _LENGTH * len(names):
             return dict.fromkeys(names, False)
-        if all(name in self.messages for name in names) and made_of.lower() == "".join(map(self._of, names)):
+        found = [self.messages.get(name) for name in names]
+        if None not in found and made_of.lower() == "".join([_digest(one) for one in found if one is not None]):
             return {}
         before = {name: made_of[_LENGTH * place :][:_LENGTH] for place, name in enumerate(names)}
         return {

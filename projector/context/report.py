@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from projector.context.facts import facts_of
+from projector.context.facts import Facts, table_in_use
 from projector.context.tokens import Tokenizer, estimate, weight_of
 
 if TYPE_CHECKING:
@@ -94,21 +94,26 @@ class _Telling:
 
     def __init__(self, stage: str, why: str, reasons: Mapping[str, str], tokenizer: Tokenizer, by: Mapping[str, str]) -> None:
         self._stage, self._why, self._reasons, self._tokenizer, self._by = stage, why, reasons, tokenizer, by
+        self._known = table_in_use().known
+        self._key = (stage, why, "", tokenizer) if not reasons and not by else None
 
     def all_of(self, message: Message, what: What, saved: int) -> Change:
         name = message.id
         return Change(self._stage, name, None, what, self._reasons.get(name, self._why), saved, self._by.get(name, ""))
 
     def left_out(self, message: Message) -> Change:
-        name, facts = message.id, facts_of(message)
-        key = (self._stage, self._reasons.get(name, self._why), self._by.get(name, ""), self._tokenizer)
+        facts = self._known.get(id(message)) or Facts()
+        key = self._key or self._key_of(message.id)
         if facts.left_out is None or facts.left_out[0] != key:
             facts.left_out = key, self.all_of(message, "left_out", weight_of(message, self._tokenizer))
         change: Change = facts.left_out[1]
         return change
 
+    def _key_of(self, name: str) -> tuple[str, str, str, Tokenizer]:
+        return self._stage, self._reasons.get(name, self._why), self._by.get(name, ""), self._tokenizer
+
     def changed(self, old: Message, new: Message) -> Sequence[Change]:
-        name, facts = new.id, facts_of(new)
+        name, facts = new.id, self._known.get(id(new)) or Facts()
         why, by = self._reasons.get(name, self._why), self._by.get(name, "")
         key = (self._stage, why, by, self._tokenizer, old)
         if facts.changes is None or facts.changes[0] != key:

@@ -55,7 +55,8 @@ class Expiration:
 
     async def shape(self, messages: Sequence[Message], source: Source) -> Shaped:
         """The view at the turn of `source`."""
-        choices = self.choices(messages, source)
+        tools = tools_of(messages) if self._has_policies else {}
+        choices = self._choices(messages, source, tools)
         records: list[ContextCompacted] = []
         if self.maker is not None:
             records = await plan(messages, source.turn, choices, self.maker, rules=self.rules, tokenizer=self.tokenizer)
@@ -73,17 +74,24 @@ class Expiration:
             applied,
             choices,
             self.lifecycle,
-            tell_results(applied.states, tools_of(messages), choices.policies) if applied.states else {},
+            tell_results(applied.states, tools or tools_of(messages), choices.policies) if applied.states else {},
         )
 
     def choices(self, messages: Sequence[Message], source: Source) -> Choices:
         """What the view of these messages depends on beside the turn."""
+        return self._choices(messages, source, tools_of(messages) if self._has_policies else {})
+
+    @property
+    def _has_policies(self) -> bool:
+        return bool(self.registry.actions) or self.override is not None
+
+    def _choices(self, messages: Sequence[Message], source: Source, tools: Mapping[str, str]) -> Choices:
         told = [one for one in messages if RESULT in one.metadata and one.role != "tool"]
         named = {one.id: kind for one in told if (kind := _kind(one)) is not None}
         made = Choices(turn_added=source.turns, results=frozenset(named), redacted=source.redacted)
         if self.override is not None and self.override.disable_expiration:
             return made
-        policies = self._of_tools(messages)
+        policies = self._of_tools(tools)
         for message_id, kind in named.items():
             policy = self.registry.policy_for("", self.override, kind=kind)
             if policy is not None:
@@ -91,13 +99,11 @@ class Expiration:
         made = msgspec.structs.replace(made, policies=policies | dict(self.policies))
         return made.record(filter(_is_sound, source.choices)) if source.choices else made
 
-    def _of_tools(self, messages: Sequence[Message]) -> dict[str, ExpirationPolicy]:
+    def _of_tools(self, tools: Mapping[str, str]) -> dict[str, ExpirationPolicy]:
         """The policies of the results of tools, by message id."""
-        if not self.registry.actions and self.override is None:
-            return {}
         policies: dict[str, ExpirationPolicy] = {}
         known: dict[str, ExpirationPolicy | None] = {}
-        for message_id, name in tools_of(messages).items():
+        for message_id, name in tools.items():
             if name not in known:
                 known[name] = self.registry.policy_for(name, self.override)
             policy = known[name]

@@ -171,7 +171,7 @@ def prune(messages: Sequence[Message], sending: Container[str] = ()) -> list[Mes
     kept: list[Message] = []
     index = 0
     for message in reversed(messages):
-        policy = None if message.id in sending else known_policy(message)
+        policy = None if POLICY not in message.metadata or message.id in sending else known_policy(message)
         if policy is None:
             kept.append(message)
             continue

@@ -72,6 +72,8 @@ async def drop_irrelevant(
         given = await scorer(query, [text_of(message) for message in asked])
     scores = {message.id: score for message, score in zip(asked, given, strict=True)}
     gone = set(irrelevant(scores, threshold))
+    if not gone:
+        return list(view), []
 
     def decide(message: Message) -> Decision | None:
         if message.id not in gone:
@@ -132,6 +134,8 @@ def replace_duplicates(
     else:
         alike = _compare_all([text_of(one) for one in results], threshold, similarity or _alike)
     newer = {results[place].id: results[alike[place]].id for place in alike}
+    if not newer:
+        return list(view), []
 
     def decide(message: Message) -> Decision | None:
         if message.id not in newer:

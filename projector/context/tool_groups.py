@@ -101,6 +101,16 @@ def group(messages: Sequence[Message]) -> list[list[Message]]:
     return groups
 
 
+def group_at(messages: Sequence[Message], place: int) -> Sequence[Message]:
+    """The group that stands at a place of a paired view."""
+    first, end = place, place + 1
+    while first > 0 and messages[first].role == "tool":
+        first -= 1
+    while end < len(messages) and messages[end].role == "tool":
+        end += 1
+    return messages[first:end]
+
+
 def synthetic_result(calling: Message, tool_call_id: str) -> Message:
     """A result that says that there is none."""
     parts = json.dumps([{"kind": "text", "text": _NO_RESULT}])
