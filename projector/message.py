@@ -45,7 +45,7 @@ class Block(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return decode(text) if self.sealed and self.parse != "bad" and text else None
 
 
-class Unknown(msgspec.Struct, frozen=True):
+class Unknown(msgspec.Struct, frozen=True, gc=False):
     """Fields of an event that its type does not know, kept with the message they belong to."""
 
     seq: int

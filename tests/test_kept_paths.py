@@ -118,6 +118,7 @@ async def lose_and_repair(ledger: Ledger, path: list[Message]) -> None:
     assert path
     await ledger.tables.database.write(lambda sql: sql("DELETE FROM messages WHERE run = 'r1'"))
     await ledger.tables.database.write(lambda sql: sql("DELETE FROM runs WHERE id = 'r1'"))
+    await ledger.context(PLACE)
     assert [finding async for finding in ledger.reconcile(PLACE, repair=True)]
 
 
@@ -131,9 +132,17 @@ async def lose_a_run(ledger: Ledger, path: list[Message]) -> None:
     await ledger.tables.database.write(lambda sql: sql("DELETE FROM runs WHERE id = 'r1'"))
 
 
+async def lose_a_run_and_repair(ledger: Ledger, path: list[Message]) -> None:
+    await lose_a_run(ledger, path)
+    await ledger.context(PLACE)
+    await talk(ledger, 2, first=30)
+    await ledger.context(PLACE)
+    assert [finding async for finding in ledger.reconcile(PLACE, repair=True)]
+
+
 CHANGES: Final = (
     redact, annotate, fork, fork_and_go_back, erase, erase_and_begin_again, damage_and_repair, lose_and_repair,
-    lose_messages, lose_a_run,
+    lose_messages, lose_a_run, lose_a_run_and_repair,
 )  # fmt: skip
 
 

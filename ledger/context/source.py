@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
 from contextlib import suppress
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,7 +10,9 @@ from ledger.errors import UnknownConversation, UnknownRun
 from ledger.runs.run import Run
 from ledger.tables import runs
 from ledger.tables.choices import choices as known_choices
+from ledger.tables.kept import KeptPath
 from ledger.tables.paths import read_path, read_path_to
+from ledger.tables.timeline import count_turns
 from projector import settle
 from projector.context.facts import FactTable
 from projector.context.stage import Source
@@ -72,38 +72,17 @@ async def read_source(
         return read, {**steps, **lacking} if lacking else steps, choices
 
     (committed, kept_path), steps, choices = await engine.tables.look(job)
-    facts = FactTable() if kept_path is None else kept_path.facts
-    if kept_path is not None:
-        engine.tables.kept.put(conversation, kept_path._replace(steps=steps))
-        facts.cover(committed)
     path = (*committed, *said)
-    turns, total = _count_turns(path, steps, drafts)
+    known = KeptPath() if kept_path is None else kept_path
+    turns, total, timeline = count_turns(path, steps, drafts, known.timeline)
+    facts = FactTable()
+    if kept_path is not None:
+        engine.tables.kept.put(conversation, kept_path._replace(steps=steps, timeline=timeline))
+        facts = kept_path.facts
+        facts.cover(committed)
     sending = _sending(said, () if run is None else drafts[run])
     source = Source(path, total if turn is None else turn, turns, tuple(choices), sending=sending, facts=facts)
     return Found(source, bounds.origin)
-
-
-def _count_turns(
-    path: Sequence[Message], steps: Mapping[str, Steps], drafts: Mapping[str, tuple[int, ...]]
-) -> tuple[dict[str, int], int]:
-    """How many prompts went out before each message of a path, and in all.
-
-    Of a run that the path leaves in the middle only those count that led to what is on it.
-    """
-    counts = Counter([message.run_id for message in path])
-    last = {message.run_id: message.seq for message in path}
-    before: dict[str, int] = {}
-    prompts: dict[str, tuple[int, ...]] = {}
-    total = 0
-    for name, count in counts.items():
-        known = steps.get(name)
-        sent = () if known is None else known.prompts
-        if known is not None and count < known.messages:
-            sent = tuple(seq for seq in sent if seq < last[name])
-        before[name], prompts[name] = total, drafts.get(name, sent)
-        total += len(prompts[name])
-    total += sum(len(sent) for name, sent in drafts.items() if name not in counts)
-    return {one.id: before[one.run_id] + bisect_left(prompts[one.run_id], one.seq) for one in path}, total
 
 
 def _sending(said: Sequence[Message], prompts: Sequence[int]) -> frozenset[str]:

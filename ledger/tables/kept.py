@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ledger.tables import walks
 from ledger.tables.messages import read
+from ledger.tables.timeline import Timeline
 from projector.context.facts import FactTable
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class KeptPath(NamedTuple):
     """How large the path is up to each message."""
     steps: Mapping[str, Steps] = {}
     facts: FactTable = FactTable()
+    timeline: Timeline = Timeline()
 
     @property
     def size(self) -> int:

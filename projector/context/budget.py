@@ -74,7 +74,7 @@ class Used(msgspec.Struct, frozen=True):
         return Used(estimated)
 
 
-class Summary(msgspec.Struct, frozen=True):
+class Summary(msgspec.Struct, frozen=True, gc=False):
     """A summary that was recorded: which messages it stands for, and what it weighs beside them (`context.compacted`)."""
 
     covers: tuple[str, ...]

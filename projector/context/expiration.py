@@ -92,7 +92,7 @@ class Choices(msgspec.Struct, frozen=True):
         )
 
 
-class ResultState(msgspec.Struct, frozen=True):
+class ResultState(msgspec.Struct, frozen=True, gc=False):
     """What became of a message in the view. `original_length` in characters; `why` can be shown to a model."""
 
     strategy: Strategy
@@ -124,7 +124,7 @@ class ExpirationRules(msgspec.Struct, frozen=True):
     protect_prefix: bool = False
 
 
-class Decision(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """What is to become of a message: another text, or None to leave it out."""
 
     strategy: Strategy
@@ -160,36 +160,42 @@ def apply(
             view.append(message)
             continue
         decided = None if place < start or isinstance(message, Shortened) else decide(message, turn, choices)
-        new = message if decided is None else change(message, decided)
+        if decided is None:
+            view.append(message)
+            continue
+        new, state = _outcome(message, decided, rules, tokenizer)
         if new is not None:
             view.append(new)
-        if decided is not None and new is not message:
-            states[message.id] = _state(message, new, decided, rules, tokenizer)
+        if state is not None:
+            states[message.id] = state
     expanded = frozenset(name for name in choices.is_expanded if choices.is_whole(name, turn))
     return Applied(tuple(view), states, turn, expanded)
+
+
+def _outcome(
+    message: Message, decided: Decision, rules: ExpirationRules, tokenizer: Tokenizer
+) -> tuple[Message | None, ResultState | None]:
+    """The message after a decision, and what became of it; None if nothing did. It is worked out once for the same decision."""
+    facts = facts_of(message)
+    key = (decided, rules, tokenizer)
+    if facts.outcome is None or facts.outcome[0] != key:
+        new = change(message, decided)
+        facts.outcome = key, new, None if new is message else _state(message, new, decided, rules, tokenizer)
+    return facts.outcome[1:]
 
 
 def _state(
     message: Message, new: Message | None, decided: Decision, rules: ExpirationRules, tokenizer: Tokenizer
 ) -> ResultState:
-    """What became of a message; it is worked out once for the same decision."""
-    facts = facts_of(message)
-    key = (decided, new, rules, tokenizer)
-    if facts.state is None or facts.state[0] != key:
-        before, after = text_of(message), decided.text or ""
-        facts.state = (
-            key,
-            ResultState(
-                decided.strategy,
-                decided.why,
-                len(before),
-                saved(before, after, tokenizer) + _media_saved(message, new, tokenizer),
-                rules.preserve_original_content,
-                decided.is_partial,
-            ),
-        )
-    state: ResultState = facts.state[1]
-    return state
+    before, after = text_of(message), decided.text or ""
+    return ResultState(
+        decided.strategy,
+        decided.why,
+        len(before),
+        saved(before, after, tokenizer) + _media_saved(message, new, tokenizer),
+        rules.preserve_original_content,
+        decided.is_partial,
+    )
 
 
 def _media_saved(message: Message, new: Message | None, tokenizer: Tokenizer) -> int:

@@ -32,7 +32,7 @@ class Facts(msgspec.Struct, gc=False):
     policy: tuple[int | None, ...] | None = None
     words: tuple[Vocabulary, WordSet] | None = None
     forms: dict[object, Message] | None = None
-    state: tuple[object, Any] | None = None
+    outcome: tuple[object, Any, Any] | None = None
     changes: tuple[object, Any] | None = None
     left_out: tuple[object, Any] | None = None
     additions: tuple[object, str] | None = None
@@ -118,17 +118,17 @@ def facts_of(message: Message) -> Facts:
     return Facts() if table is None else table.known.get(id(message)) or Facts()
 
 
-def form_of(message: Message, key: object, make: Callable[[], Message]) -> Message:
-    """Another form of a message, made by what `key` says: the same one each time, for one that a table covers."""
+def form_of(message: Message, key: object, make: Callable[..., Message], *given: object) -> Message:
+    """Another form of a message, which `key` tells from others: the same one each time, if a table covers the message."""
     table = _TABLE.get()
     facts = None if table is None else table.known.get(id(message))
     if table is None or facts is None:
-        return make()
+        return make(message, *given)
     known = table.known
     forms = facts.forms = facts.forms or {}
     found = forms.get(key)
     if found is None:
-        found = make()
+        found = make(message, *given)
         if len(forms) >= _MOST_FORMS:
             for old in forms.values():
                 known.pop(id(old), None)

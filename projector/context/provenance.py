@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from projector.context.facts import facts_of
+from projector.context.facts import facts_of, table_in_use
 from projector.context.shortening import text_of
 from projector.events import Choice, ContextCompacted, ContextExpanded
 from projector.json_text import encode
@@ -117,7 +117,7 @@ class _Digests:
         if len(made_of) != _LENGTH * len(names):
             return dict.fromkeys(names, False)
         found = [self.messages.get(name) for name in names]
-        if None not in found and made_of.lower() == "".join([_digest(one) for one in found if one is not None]):
+        if None not in found and made_of.lower() == "".join(_digests_of(found)):
             return {}
         before = {name: made_of[_LENGTH * place :][:_LENGTH] for place, name in enumerate(names)}
         return {
@@ -126,6 +126,12 @@ class _Digests:
 
     def _of(self, name: str) -> str:
         return _digest(self.messages[name])
+
+
+def _digests_of(messages: Iterable[Message | None]) -> list[str]:
+    known = table_in_use().known
+    facts = ((one, known.get(id(one))) for one in messages if one is not None)
+    return [_digest(one) if about is None or about.digest is None else about.digest for one, about in facts]
 
 
 def _digest(message: Message) -> str:

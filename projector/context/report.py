@@ -34,7 +34,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):  # nothing but text and num
     by: str = ""
 
 
-class StageSum(msgspec.Struct, frozen=True):
+class StageSum(msgspec.Struct, frozen=True, gc=False):
     """All that a stage did: how many changes of each kind, and the tokens that it saved."""
 
     stage: str

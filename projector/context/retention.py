@@ -7,7 +7,6 @@ newest messages that carry a policy.
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -180,7 +179,7 @@ def prune(messages: Sequence[Message], sending: Container[str] = ()) -> list[Mes
         if all(stays) and policy:
             kept.append(message)
         elif any(stays) or message.role == "tool":
-            kept.append(form_of(message, stays, partial(_pruned, message, policy, stays)))
+            kept.append(form_of(message, stays, _pruned, policy, stays))
     return kept[::-1]
 
 

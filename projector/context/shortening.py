@@ -73,7 +73,7 @@ def shorten(message: Message, text: str) -> Message:
 
 def put_text(message: Message, text: str) -> Message:
     """The message with another text, however long."""
-    return form_of(message, text, lambda: _put_text(message, text))
+    return form_of(message, text, _put_text, text)
 
 
 def _text_of(message: Message) -> str:

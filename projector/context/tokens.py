@@ -25,7 +25,7 @@ FILE_TOKENS: Final = 3_000
 _IMAGES: Final = ("image", "input_image", "image_url")
 
 
-class _Text(msgspec.Struct, tag_field="kind", tag="text"):
+class _Text(msgspec.Struct, gc=False, tag_field="kind", tag="text"):
     """A part of a result that is text, which nearly all are."""
 
     text: str
