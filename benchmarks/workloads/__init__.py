@@ -14,6 +14,7 @@ from benchmarks.workloads import (
     long,
     memory,
     processes,
+    reads,
     reconnect,
     replay,
     sweep,
@@ -36,5 +37,7 @@ class Workload(NamedTuple):
 
 WORKLOADS: Final[dict[str, Workload]] = {
     module.__name__.rpartition(".")[2]: Workload(module.measure, module.FULL, module.SMOKE)
-    for module in (agent, appends, replay, tail, branches, context, long, crash, reconnect, sweep, processes, memory, formats)
-}
+    for module in (
+        agent, appends, replay, tail, branches, context, reads, long, crash, reconnect, sweep, processes, memory, formats,
+    )
+}  # fmt: skip

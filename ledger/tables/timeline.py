@@ -15,17 +15,11 @@ if TYPE_CHECKING:
 
 
 class Timeline(NamedTuple):
-    """The beginning of a path, up to where a run ends on it: the turn of each message, its runs, and all their prompts."""
+    """The beginning of a path, up to where a run ends on it: the turn of each message, all prompts of its runs, and these."""
 
     turns: Mapping[str, int] = {}
     total: int = 0
     runs: frozenset[str] = frozenset()
-    last: Message | None = None
-
-    def is_of(self, path: Sequence[Message]) -> bool:
-        """Whether it is the beginning of this path: what is ahead of a message never changes."""
-        place = len(self.turns)
-        return self.last is not None and place <= len(path) and path[place - 1] is self.last
 
 
 _NOTHING: Final = Timeline()
@@ -36,10 +30,10 @@ def count_turns(
 ) -> tuple[dict[str, int], int, Timeline]:
     """How many prompts went out before each message of a path, and in all; and what is to be known the next time.
 
-    `drafts` are the prompts of runs that are open. Of a run that the path leaves in the middle only those count that led
-    to what is on it.
+    `known` is of the beginning of this path. `drafts` are the prompts of runs that are open. Of a run that the path leaves
+    in the middle only those count that led to what is on it.
     """
-    start = known if known.is_of(path) and known.runs.isdisjoint(drafts) else _NOTHING
+    start = known if known.runs.isdisjoint(drafts) else _NOTHING
     rest = path[len(start.turns) :]
     counts = Counter([message.run_id for message in rest])
     if not start.runs.isdisjoint(counts):  # a run that is on it twice, which only a log that was made by hand has
@@ -58,8 +52,7 @@ def count_turns(
         total += len(prompts[name])
     turns = {**start.turns, **{one.id: before[one.run_id] + bisect_left(prompts[one.run_id], one.seq) for one in rest}}
     total += sum([len(sent) for name, sent in drafts.items() if name not in counts])
-    is_all_listed = counts.keys() <= steps.keys() | drafts.keys()  # one that is not may be, after a repair
-    return turns, total, _know(path, turns, before, start, drafts) if is_all_listed else start
+    return turns, total, _know(path, turns, before, start, drafts)
 
 
 def _know(
@@ -83,4 +76,4 @@ def _know(
     runs = start.runs | {message.run_id for message in path[len(start.turns) : place]}
     if run_id in runs or not runs.isdisjoint(drafts):
         return start
-    return Timeline(dict(islice(turns.items(), place)), before[run_id], runs, path[place - 1])
+    return Timeline(dict(islice(turns.items(), place)), before[run_id], runs)

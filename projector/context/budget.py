@@ -167,12 +167,13 @@ def apply_summaries(
     return [*system, summary, *rest], used
 
 
-def _covered(whole: Sequence[Message], known: Collection[str], covers: frozenset[str], pinned: Collection[str]) -> set[str]:
+def _covered(whole: Sequence[Message], known: set[str], covers: frozenset[str], pinned: Collection[str]) -> set[str]:
     """What a summary stands for in fact: whole groups alone. A synthetic result is not of the path, and goes with its call."""
     paired = pair(whole)
-    covered = {one.id for one in paired if one.id in covers or one.id not in known}
-    for place, message in enumerate(paired):
-        name = message.id
-        if name not in covered or name in pinned or message.role in _SYSTEM:  # few: the others are covered as they stand
-            covered.difference_update(ids_of(group_at(paired, place)))
+    ids = set(ids_of(paired))
+    system = {message.id for message in paired if message.role in _SYSTEM}
+    covered = (ids & covers) | (ids - known)
+    open_ = (ids - covered) | system | ids.intersection(pinned)
+    for place in [place for place, message in enumerate(paired) if message.id in open_]:  # few
+        covered.difference_update(ids_of(group_at(paired, place)))
     return covered

@@ -30,6 +30,7 @@ class Facts(msgspec.Struct, gc=False):
     digest: str | None = None
     calls: tuple[str, ...] | None = None
     policy: tuple[int | None, ...] | None = None
+    pruned: tuple[int, Message | None] | None = None
     words: tuple[Vocabulary, WordSet] | None = None
     forms: dict[object, Message] | None = None
     outcome: tuple[object, Any, Any] | None = None
@@ -42,10 +43,12 @@ class Facts(msgspec.Struct, gc=False):
 class FactTable:
     """The facts of messages, by the identity of each, and of many of them together."""
 
-    __slots__ = ("_unlike", "_vocabulary", "known")
+    __slots__ = ("_unlike", "_vocabulary", "known", "paired")
 
     def __init__(self) -> None:
         self.known: dict[int, Facts] = {}
+        self.paired: tuple[Message, ...] = ()
+        """The longest view that was seen to be paired: one that begins with it goes on from there."""
         self._vocabulary: Vocabulary | None = None
         self._unlike: dict[float, frozenset[int]] = {}
 

@@ -78,7 +78,7 @@ def compare(
             return [one for old, new in pairs for one in telling.changed(old, new)]
     left = {message.id for message in after}
     known = {message.id: message for message in before if message.id in left}
-    changes = [telling.left_out(message) for message in before if message.id not in left]
+    changes = telling.left_out([message for message in before if message.id not in left])
     for message in after:
         old = known.get(message.id)
         if old is None:
@@ -101,13 +101,16 @@ class _Telling:
         name = message.id
         return Change(self._stage, name, None, what, self._reasons.get(name, self._why), saved, self._by.get(name, ""))
 
-    def left_out(self, message: Message) -> Change:
-        facts = self._known.get(id(message)) or Facts()
-        key = self._key or self._key_of(message.id)
-        if facts.left_out is None or facts.left_out[0] != key:
-            facts.left_out = key, self.all_of(message, "left_out", weight_of(message, self._tokenizer))
-        change: Change = facts.left_out[1]
-        return change
+    def left_out(self, messages: Iterable[Message]) -> list[Change]:
+        changes: list[Change] = []
+        known, whole_key = self._known, self._key
+        for message in messages:
+            facts = known.get(id(message)) or Facts()
+            key = whole_key or self._key_of(message.id)
+            if facts.left_out is None or facts.left_out[0] != key:
+                facts.left_out = key, self.all_of(message, "left_out", weight_of(message, self._tokenizer))
+            changes.append(facts.left_out[1])
+        return changes
 
     def _key_of(self, name: str) -> tuple[str, str, str, Tokenizer]:
         return self._stage, self._reasons.get(name, self._why), self._by.get(name, ""), self._tokenizer

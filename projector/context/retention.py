@@ -174,13 +174,25 @@ def prune(messages: Sequence[Message], sending: Container[str] = ()) -> list[Mes
         if policy is None:
             kept.append(message)
             continue
-        stays = tuple([keep is None or keep > index for keep in policy])
+        facts = facts_of(message)
+        if facts.pruned is not None and facts.pruned[0] <= index:  # all its times were over before
+            left = facts.pruned[1]
+        else:
+            left = _left(message, policy, index)
+            longest = max((keep for keep in policy if keep is not None), default=0)
+            facts.pruned = (index, left) if longest <= index else None
         index += 1
-        if all(stays) and policy:
-            kept.append(message)
-        elif any(stays) or message.role == "tool":
-            kept.append(form_of(message, stays, _pruned, policy, stays))
+        if left is not None:
+            kept.append(left)
     return kept[::-1]
+
+
+def _left(message: Message, policy: Sequence[int | None], index: int) -> Message | None:
+    """What is left of a message with this index."""
+    stays = tuple([keep is None or keep > index for keep in policy])
+    if all(stays) and policy:
+        return message
+    return form_of(message, stays, _pruned, policy, stays) if any(stays) or message.role == "tool" else None
 
 
 def _pruned(message: Message, policy: Sequence[int | None], stays: Sequence[bool]) -> Message:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from projector.context.facts import facts_of
+from projector.context.facts import facts_of, table_in_use
 from projector.message import Block, Message
 
 if TYPE_CHECKING:
@@ -45,7 +45,12 @@ def pair(messages: Sequence[Message]) -> list[Message]:
     A call that was never answered gets a synthetic result, with an id of its own where a call's id is used again; a
     result without its call ahead of it, or a second one, is left out. What is paired stays as it is.
     """
-    if _is_paired(messages):
+    table = table_in_use()
+    known = table.paired
+    start = len(known) if tuple(messages[: len(known)]) == known else 0
+    if _is_paired(messages[start:] if start else messages):
+        if len(messages) > len(known):
+            table.paired = tuple(messages)
         return list(messages)
     results: dict[tuple[int, str], tuple[int, Message]] = {}
     asking: dict[str, int] = {}  # the newest message that makes a call
