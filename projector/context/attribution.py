@@ -77,12 +77,12 @@ def tell_results(
 
 def tell_additions(before: Sequence[Message], after: Sequence[Message]) -> dict[str, str]:
     """The plugins whose additions to a message are over, and for how many messages they were kept."""
-    unchanged = set(map(id, after))
-    changed = [message for message in before if id(message) not in unchanged]
-    left = {message.id: message for message in after} if changed else {}
+    left = {message.id: message for message in after}
     told = {}
-    for message in changed:
+    for message in before:
         now = left.get(message.id)
+        if now is message:
+            continue
         facts = facts_of(message)
         if facts.additions is None or facts.additions[0] is not now:
             facts.additions = now, _gone(message, now)

@@ -66,8 +66,8 @@ def pair(messages: Sequence[Message]) -> list[Message]:
             continue
         view.append(message)
         calls = list(dict.fromkeys(calls_of(message)))
-        known = [results[place, call] for call in calls if (place, call) in results]
-        view += [result for _, result in sorted(known, key=lambda found: found[0])]
+        found = [results[place, call] for call in calls if (place, call) in results]
+        view += [result for _, result in sorted(found, key=lambda one: one[0])]
         for call in calls:
             if (place, call) not in results:
                 made = synthetic_result(message, call)
