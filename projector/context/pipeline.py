@@ -223,7 +223,8 @@ class _Making:
         """What an optional stage makes of the view, all of it or nothing."""
         try:
             async with asyncio.timeout(self._pipeline.time_limit):
-                shaped = _checked(await stage.shape(tuple(self.view), self._source))
+                before = tuple(self.view)
+                shaped = _checked(await stage.shape(before, self._source), before)
         except Exception as error:  # noqa: BLE001 - a stage that fails changes nothing
             self._failures.append(Failure(stage.name, why_of(error, self._pipeline.time_limit)))
         else:
@@ -358,13 +359,16 @@ class _Making:
         return msgspec.structs.replace(applied, states=states | applied.states)
 
 
-def _checked(shaped: object) -> Shaped:
+def _checked(shaped: object, before: tuple[Message, ...]) -> Shaped:
     """What a stage gave, or `TypeError` for what is no view."""
-    if not isinstance(shaped, Shaped) or not all(issubclass(kind, Message) for kind in set(map(type, shaped.messages))):
+    if not isinstance(shaped, Shaped):
+        raise TypeError("a stage gives a Shaped, with messages")
+    is_untouched = len(shaped.messages) == len(before) and not any(map(is_not, shaped.messages, before))
+    if not is_untouched and not all(issubclass(kind, Message) for kind in set(map(type, shaped.messages))):
         raise TypeError("a stage gives a Shaped, with messages")
     if not all(isinstance(record, ContextCompacted | ContextExpanded) for record in shaped.records):
         raise TypeError("a stage records compactions and expansions")
-    if len(set(ids_of(shaped.messages))) != len(shaped.messages):
+    if not is_untouched and len(set(ids_of(shaped.messages))) != len(shaped.messages):
         raise TypeError("a message comes twice")
     return shaped
 

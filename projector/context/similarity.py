@@ -65,7 +65,7 @@ async def drop_irrelevant(
     Raises `ValueError` where a score is missing or is none; what the scorer raises comes through.
     """
     _check(threshold)
-    asked = [message for message in view if choices.is_result(message) and not isinstance(message, Shortened)]
+    asked = _results(view, choices)
     if scorer is score_words:
         given: Sequence[float] = _score_words(query, asked)
     else:
@@ -128,7 +128,7 @@ def replace_duplicates(
 ) -> Outcome:
     """The view with a reference in the place of each result that a newer one almost repeats, and the records of it."""
     _check(threshold)
-    results = [one for one in view if choices.is_result(one) and not isinstance(one, Shortened)]
+    results = _results(view, choices)
     if similarity is None and threshold > 0:
         alike = table_in_use().find_alike(results, threshold, text_of)
     else:
@@ -149,6 +149,12 @@ def replace_duplicates(
 def _alike(older: str, newer: str) -> float:
     one, other = words_of(older), words_of(newer)
     return len(one & other) / len(one | other) if one and other else 0.0
+
+
+def _results(view: Sequence[Message], choices: Choices) -> list[Message]:
+    """What `Choices.is_result` says is one, as it was said."""
+    also = choices.results
+    return [one for one in view if (one.role == "tool" or one.id in also) and not isinstance(one, Shortened)]
 
 
 def _change(view: Sequence[Message], decide: Callable[[Message], Decision | None], turn: int, tokenizer: Tokenizer) -> Outcome:
