@@ -56,7 +56,8 @@ class Unknown(msgspec.Struct, frozen=True, gc=False):
 class Message(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One model response, one user's input, one tool result. `seq` is that of its first event, `created_at` in ms.
 
-    `status` is `partial` where it was never finished. `metadata` maps names to JSON text.
+    `status` is `partial` where it was never finished. `metadata` maps names to JSON text. A message is a value that all
+    who read it may share: nothing in it is to be changed, also not in its dicts.
     """
 
     id: str

@@ -1,7 +1,8 @@
 """The paths that were read last, kept in the process: whoever reads one again reads only what has come since.
 
 A kept path is good as long as the mark of its conversation has not moved, which is read with whatever is read next. The
-schema moves it with each change of a committed message or an ended run, whichever process makes it.
+schema moves it with each change of a committed message or an ended run, whichever process makes it. What was erased
+elsewhere stays in the memory of this process until it reads that conversation again, needs the room, or closes the ledger.
 """
 
 from __future__ import annotations
