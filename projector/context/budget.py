@@ -150,11 +150,11 @@ def apply_summaries(
         return list(view), None
     whole = view if path is None else path
     known = set(ids_of(whole))
-    fitting = (one for one in reversed(recorded) if one.covers and one.summary.strip() and known.issuperset(one.covers))
-    used = next(fitting, None)
+    told = ((one, frozenset(one.covers)) for one in reversed(recorded) if one.covers and one.summary.strip())
+    used, covers = next(((one, covers) for one, covers in told if covers <= known), (None, frozenset[str]()))
     if used is None:
         return list(view), None
-    covered = _covered(whole, known, frozenset(used.covers), pinned)
+    covered = _covered(whole, known, covers, pinned)
     if not covered:
         return list(view), None
     system = [message for message in view if message.role in _SYSTEM]

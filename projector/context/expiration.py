@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
@@ -216,7 +217,7 @@ def decide(message: Message, turn: int, choices: Choices) -> Decision | None:
     policy = choices.policies.get(message.id)
     is_over = policy is not None and has_expired(policy, turn - choices.dated(message.id, turn))
     if policy is not None and is_over and policy.mode == "remove":
-        return removal(message, (policy.turns or 0) + 1, f"its {policy.turns} turns are over")
+        return _expiry(policy.turns or 0, is_grouped=is_grouped(message))
     recorded, is_whole = choices.compacted.get(message.id), choices.is_whole(message.id, turn)
     if recorded is not None and recorded.turn <= turn and not is_whole:
         return _as_recorded(recorded)
@@ -234,7 +235,17 @@ def decide(message: Message, turn: int, choices: Choices) -> Decision | None:
 
 def removal(message: Message, turns: int, why: str) -> Decision:
     """How a message leaves the view that has expired at this age: not at all, if it is part of a tool group."""
-    return Decision("stub", stub_for(turns), why) if is_grouped(message) else Decision("remove", None, why)
+    return _removal(turns, why, is_grouped=is_grouped(message))
+
+
+@lru_cache(256)
+def _expiry(turns: int, *, is_grouped: bool) -> Decision:
+    """Thousands of results expire in the same way."""
+    return _removal(turns + 1, f"its {turns} turns are over", is_grouped=is_grouped)
+
+
+def _removal(turns: int, why: str, *, is_grouped: bool) -> Decision:
+    return Decision("stub", stub_for(turns), why) if is_grouped else Decision("remove", None, why)
 
 
 def change(message: Message, decided: Decision) -> Message | None:
