@@ -54,6 +54,11 @@ TARGETS: Final = (
     Target("bytes written, of text, default flush", "agent.bytes", "at most", 200),
     Target("view of 10,000 messages, no stage, of one JSON encoding", "context.many.view.nothing", "at most", 3),
     Target("view of 10,000 messages, all stages, of one JSON encoding", "context.many.view.all", "at most", 3),
+    Target("transcript of 10,000 messages, cold, of one JSON encoding", "reads.transcript.cold", "at most", 8),
+    Target("transcript of 10,000 messages behind a new turn", "reads.transcript.turn", "at most", 0.5),
+    Target("context of 10,000 messages behind a new turn, no stage", "reads.context.nothing", "at most", 3),
+    Target("context of 10,000 messages behind a new turn, all stages", "reads.context.all", "at most", 6),
+    Target("context of 10,000 messages behind a new turn, near-duplicates", "reads.context.near-duplicates", "at most", 15),
     Target("context of 10,000 messages from a file, of one JSON encoding", "context.many.ledger.nothing", "at most", 3),
 )
 

@@ -92,3 +92,4 @@ class Engine:
     def forget(self, conversation: str) -> None:
         """Drops what is remembered here of a conversation: something else than catch-up has moved the ledger."""
         self._catch_up.forget(conversation)
+        self.tables.kept.forget(conversation)

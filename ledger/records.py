@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from projector.run_draft import RunDraft
 
 
-class ConversationInfo(msgspec.Struct, frozen=True):
+class ConversationInfo(msgspec.Struct, frozen=True, gc=False):
     """One line of a listing of conversations.
 
     `messages` counts what is on any path, `projected_seq` is how far of the log the ledger has taken in, `active_at` the
@@ -40,7 +40,7 @@ class ConversationInfo(msgspec.Struct, frozen=True):
         return [label for label in found if isinstance(label, str)] if isinstance(found, list) else []
 
 
-class RunInfo(msgspec.Struct, frozen=True):
+class RunInfo(msgspec.Struct, frozen=True, gc=False):
     """One run; times in ms, usage by request, `prompts` the seqs at which its steps began.
 
     `status` is `created`, `streaming` or, where the log can't be read, `open`; of a run that ended `committed`,

@@ -8,7 +8,7 @@ from ledger.checks import check_limit, check_selections
 from ledger.errors import UnknownMessage
 from ledger.tables import messages
 from ledger.tables.conversations import position
-from ledger.tables.paths import read_path
+from ledger.tables.paths import Read, read_path
 from projector import fork_points
 from projector.tree import turns_of
 from stream.limits import check_id
@@ -46,16 +46,20 @@ async def read_transcript(
     if not isinstance(branch, str) or branch not in ("active", "all"):
         selections = turns_of(branch) | dict(selections or {})
     await engine.read_up(conversation)
+    kept = engine.tables.kept.find(conversation)
 
-    async def job(sql: Sql) -> list[Message]:
+    async def job(sql: Sql) -> Read:
         end = None if before is None else await messages.message(sql, conversation, before)
         if before is not None and end is None:
             raise UnknownMessage(conversation, before)
         if branch == "all":
-            return await messages.last(sql, conversation, end, limit)
-        return await read_path(sql, conversation, selections or {}, end, limit)
+            return Read(await messages.last(sql, conversation, end, limit))
+        return await read_path(sql, conversation, selections or {}, kept, end, limit)
 
-    return await engine.tables.look(job)
+    found, path = await engine.tables.look(job)
+    if path is not None:
+        engine.tables.kept.put(conversation, path)
+    return list(found)
 
 
 async def read_tree(engine: Engine, conversation: str) -> Tree:

@@ -45,7 +45,7 @@ class Block(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return decode(text) if self.sealed and self.parse != "bad" and text else None
 
 
-class Unknown(msgspec.Struct, frozen=True):
+class Unknown(msgspec.Struct, frozen=True, gc=False):
     """Fields of an event that its type does not know, kept with the message they belong to."""
 
     seq: int
@@ -56,7 +56,8 @@ class Unknown(msgspec.Struct, frozen=True):
 class Message(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One model response, one user's input, one tool result. `seq` is that of its first event, `created_at` in ms.
 
-    `status` is `partial` where it was never finished. `metadata` maps names to JSON text.
+    `status` is `partial` where it was never finished. `metadata` maps names to JSON text. A message is a value that all
+    who read it may share: nothing in it is to be changed, also not in its dicts.
     """
 
     id: str

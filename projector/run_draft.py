@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CALLS: Final = ("tool_call", "server_tool_call")
 
 
-class Anomaly(msgspec.Struct, frozen=True, omit_defaults=True):
+class Anomaly(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """An event that could not be applied and changed nothing, or one that says something else than those before it."""
 
     seq: int

@@ -18,7 +18,7 @@ _OUTCOME: Final = {"commit": "incomplete", "fail": "failed", "cancel": "cancelle
 _STATUS: Final = {"completed": "committed", "incomplete": "committed", "cancelled": "cancelled", "failed": "failed"}
 
 
-class End(msgspec.Struct, frozen=True):
+class End(msgspec.Struct, frozen=True, gc=False):
     """How a run ended. `seq` and `at` are those of the event that ended it, `recovered` the action or None."""
 
     outcome: str

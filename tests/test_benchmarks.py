@@ -35,7 +35,9 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("names", [("replay", "tail"), ("branches", "long", "many", "crash"), ("context",)], ids="-".join)
+@pytest.mark.parametrize(
+    "names", [("replay", "tail"), ("branches", "long", "many", "crash"), ("context", "reads")], ids="-".join
+)
 def test_a_smoke_run_prints_its_tables_and_writes_one_line(names: tuple[str, ...], tmp_path: Path) -> None:
     written = tmp_path / "runs.jsonl"
     folder = tmp_path / "databases"

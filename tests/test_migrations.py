@@ -32,6 +32,7 @@ VERSION_2: Final = VERSION_1.with_name("version_2.db.gz")
 VERSION_3: Final = VERSION_1.with_name("version_3.db.gz")
 VERSION_4: Final = VERSION_1.with_name("version_4.db.gz")
 VERSION_5: Final = VERSION_1.with_name("version_5.db.gz")
+LOG_VERSION_2: Final = VERSION_1.with_name("log_version_2.db.gz")
 OLD_INCARNATION: Final = "9b15cd548301805ced2d40845e4b0ece"
 ONE: Final = "CREATE TABLE things (name TEXT) STRICT;"
 TWO: Final = "ALTER TABLE things ADD COLUMN size INTEGER;\nUPDATE things SET size = length(name);"
@@ -176,7 +177,7 @@ async def test_a_ledger_of_version_4_goes_on_whole(tmp_path: Path) -> None:
 
 async def test_a_log_of_version_2_tells_of_all_its_streams_and_of_what_changes_then(tmp_path: Path) -> None:
     path = tmp_path / "chat.db"
-    path.write_bytes(gzip.decompress(VERSION_5.read_bytes()))
+    path.write_bytes(gzip.decompress(LOG_VERSION_2.read_bytes()))
     async with open_ledger(str(path)) as ledger:
         store = ledger.store
         page = await store.changes()
@@ -190,8 +191,28 @@ async def test_a_log_of_version_2_tells_of_all_its_streams_and_of_what_changes_t
         assert [message.text for message in await ledger.transcript("talk")][-1] == "answer 2"
         found = {(finding.conversation, finding.kind) async for finding in verify(ledger) if not finding.is_note}
         assert found == {(name, "hole") for name in ("adopted", "packed", "truncated")}  # gone before a ledger had read it
-    assert names(tmp_path) == {"chat.db", "chat.db.stream-v2-backup"}
+    assert names(tmp_path) == {"chat.db", "chat.db.stream-v2-backup", "chat.db.ledger-v5-backup"}
     await restore(str(tmp_path / "chat.db.stream-v2-backup"), str(tmp_path / "again.db"), known_scripts())
+
+
+async def test_a_ledger_of_version_5_goes_on_whole(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    path.write_bytes(gzip.decompress(VERSION_5.read_bytes()))
+    async with open_ledger(str(path)) as ledger, open_ledger(str(path)) as beside:
+        found = await ledger.transcript("talk")
+        assert [message.text for message in found] == ["ask r0", "answer", "ask r1", "redacted", "ask r2", "answer"]
+        assert found[0].metadata == {"liked": "true"}
+        forked = await ledger.transcript("talk", selections={found[1].id: "f.1"})
+        assert [message.text for message in forked][-2:] == ["another way", "elsewhere"]
+        assert [run.run_id for run in await ledger.open_runs("other")] == ["open-run"]
+        assert not await ledger.transcript("gone")
+        await beside.annotate("talk", found[0].id, {"liked": False})  # what is kept of before is not what is read
+        assert (await ledger.transcript("talk"))[0].metadata == {"liked": "false"}
+        async with ledger.run("talk") as run:
+            await run.text("new")
+        assert (await beside.transcript("talk"))[-1].text == "new"
+        assert not [finding async for finding in verify(ledger) if not finding.is_note]
+    assert names(tmp_path) == {"chat.db", "chat.db.stream-v2-backup", "chat.db.ledger-v5-backup"}
 
 
 async def test_the_old_file_is_kept_beside_the_new_one(old: Path, tmp_path: Path) -> None:

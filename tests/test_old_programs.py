@@ -17,7 +17,7 @@ from stream.sqlite.driver import connect
 pytestmark = pytest.mark.anyio
 
 VERSION_3: Final = Path(__file__).parent / "fixtures" / "version_3.db.gz"
-VERSION_5: Final = VERSION_3.with_name("version_5.db.gz")  # whose log has version 2
+LOG_VERSION_2: Final = VERSION_3.with_name("log_version_2.db.gz")
 NEW_CONVERSATION: Final = """
 INSERT INTO conversations (name) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM conversations WHERE name = ?1)"""
 ADVANCE: Final = """
@@ -205,7 +205,7 @@ async def test_what_a_program_of_an_older_log_does_fails_by_name(tmp_path: Path,
     """Or the feed would miss it, or it would miss what lies in batches."""
     path, copy = tmp_path / "chat.db", tmp_path / "before.db"
     for place in (path, copy):
-        place.write_bytes(gzip.decompress(VERSION_5.read_bytes()))
+        place.write_bytes(gzip.decompress(LOG_VERSION_2.read_bytes()))
     statements = OF_LOG[operation]
     before = everything(copy)
     with closing(connect(str(copy))) as raw:

@@ -4,6 +4,25 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ledger.records import ConversationInfo, RunInfo
+from ledger.tables.runs import Steps
+from projector import Block, Message
+from projector.context.expiration import Decision, ResultState
+from projector.context.policies import ExpirationPolicy
+from projector.context.report import Change
+from projector.events import Body
+from projector.message import Unknown
+from projector.run_draft import Anomaly, BlockDraft, MessageDraft, RunDraft, Usage
+from projector.settle import End
+from projector.state import EndedRun, State
+from stream import Event, NewEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PROGRAM = """
 import gc, msgspec, ledger, ledger.transfer.jsonl, projector.formats, stream.snapshots
@@ -26,6 +45,38 @@ READ = {
     "RunInfo", "Counts", "Snapshot", "Header", "_EventLine", "_MediaLine", "_Kind", "_Call", "_Delta", "_Function",
     "_PlainDelta", "_Text", "RunStarted", "RunFinished", "ContextCompacted",
 }  # fmt: skip
+
+
+WALKED = {
+    "Choices",
+    "Applied",
+    "Full",
+    "Delta",
+    "ChainSession",
+    "Switched",
+    "PolicyRegistry",
+    "Settled",
+    "Chained",
+    "Recovery",
+}
+"""Made once a view or a run, of what others gave: that the collector walks them costs nothing."""
+
+
+def under(kind: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from under(each)
+
+
+def test_what_there_is_much_of_is_not_walked_by_the_collector() -> None:
+    """None can be part of a circle: they are made of text, numbers and each other, and never change."""
+    many: set[type[msgspec.Struct]] = {
+        Message, Block, Unknown, Usage, Anomaly, RunInfo, ConversationInfo, Steps, Event, NewEvent, Body, Change, Decision,
+        ResultState, ExpirationPolicy, End, EndedRun, State, RunDraft, MessageDraft, BlockDraft,
+    }  # fmt: skip
+    assert not {kind.__name__ for base in many for kind in (base, *under(base)) if kind.__struct_config__.gc}
+    walked = {kind.__name__ for kind in under(msgspec.Struct) if kind.__struct_config__.gc}
+    assert walked >= WALKED
 
 
 def test_what_is_read_from_bytes_is_learnt_when_it_is_imported() -> None:

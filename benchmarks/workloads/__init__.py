@@ -15,6 +15,7 @@ from benchmarks.workloads import (
     many,
     memory,
     processes,
+    reads,
     reconnect,
     replay,
     sweep,
@@ -38,19 +39,6 @@ class Workload(NamedTuple):
 WORKLOADS: Final[dict[str, Workload]] = {
     module.__name__.rpartition(".")[2]: Workload(module.measure, module.FULL, module.SMOKE)
     for module in (
-        agent,
-        appends,
-        replay,
-        tail,
-        branches,
-        context,
-        long,
-        many,
-        crash,
-        reconnect,
-        sweep,
-        processes,
-        memory,
-        formats,
+        agent, appends, replay, tail, branches, context, reads, long, many, crash, reconnect, sweep, processes, memory, formats,
     )
-}
+}  # fmt: skip

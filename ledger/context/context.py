@@ -16,8 +16,9 @@ from ledger.errors import NothingFits
 from ledger.runs.run import Run
 from projector.context import delta, overflow
 from projector.context.budget import Used
-from projector.context.delta import Delta, Full, ProviderCapabilities, plan
+from projector.context.delta import Delta, Full, ProviderCapabilities, plan_view
 from projector.context.expiration import Choices
+from projector.context.facts import using
 from projector.context.pipeline import Pipeline, make_view
 from projector.context.tokens import tokens_of
 from projector.context.tool_groups import ids_of
@@ -106,17 +107,18 @@ async def make_context(
     view = await _make_view(engine, conversation, life, replace(found, used=used, display=variants), pipeline)
     source = view.source
     session = session_of(source.choices, provider)
-    send = plan(
-        view.messages,
-        session,
-        capabilities,
-        system_prompt=system_prompt,
-        working_directory=working_directory,
-        now=now_ms() if now is None else now,
-        mode=mode,
-    )
-    weight = tokens_of(send.messages, pipeline.tokenizer)
-    ids = frozenset(message.id for message in source.path)
+    with using(source.facts):
+        send = plan_view(
+            view.messages,
+            session,
+            capabilities,
+            system_prompt=system_prompt,
+            working_directory=working_directory,
+            now=now_ms() if now is None else now,
+            mode=mode,
+        )
+        weight = tokens_of(send.messages, pipeline.tokenizer)
+    ids = frozenset(ids_of(source.path))
     run_id = run.run_id if isinstance(run, Run) else run
     about = ids, run_id, selections, system_prompt, working_directory, life
     return Context(conversation, provider, send, weight, view, session, *about)

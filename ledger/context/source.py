@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from contextlib import suppress
-from itertools import accumulate, takewhile
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ledger.errors import UnknownConversation, UnknownRun
 from ledger.runs.run import Run
-from ledger.tables import messages, runs
+from ledger.tables import runs
 from ledger.tables.choices import choices as known_choices
-from ledger.tables.paths import read_path
+from ledger.tables.kept import KeptPath
+from ledger.tables.paths import read_path, read_path_to
+from ledger.tables.timeline import count_turns
 from projector import settle
+from projector.context.facts import FactTable
 from projector.context.stage import Source
 from projector.events import to_event
 from projector.validation import validate
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ledger.engine import Engine
+    from ledger.tables.paths import Read
+    from ledger.tables.runs import Steps
     from projector import Message
     from projector.events import Choice
     from stream.sqlite import Sql
@@ -54,22 +58,30 @@ async def read_source(
         parent, said = draft.parent_message_id, settle(draft, None).path
         drafts[run] = draft.prompts
 
-    async def job(sql: Sql) -> tuple[list[Message], dict[str, tuple[int, ...]], list[Any]]:
-        if run is None:
-            path = await read_path(sql, conversation, selections)
-        else:
-            path = [] if parent is None else await messages.path(sql, conversation, parent, None)
-            path += said
-        prompts = await runs.prompts(sql, conversation, path)
-        return path, prompts | drafts, [choice for _, choice in await known_choices(sql, conversation)]
+    kept = engine.tables.kept.find(conversation)
 
-    path, prompts, choices = await engine.tables.look(job)
-    own = dict.fromkeys(message.run_id for message in path) | dict.fromkeys(drafts)
-    before = dict(zip(own, accumulate((len(prompts.get(name, ())) for name in own), initial=0), strict=False))
-    turns = {message.id: before[message.run_id] + bisect_left(prompts.get(message.run_id, ()), message.seq) for message in path}
-    total = sum(len(prompts.get(name, ())) for name in own)
+    async def job(sql: Sql) -> tuple[Read, Mapping[str, Steps], list[Any]]:
+        if run is None:
+            read = await read_path(sql, conversation, selections, kept)
+        else:
+            read = await read_path_to(sql, conversation, parent, kept)
+        steps = {} if read.path is None else read.path.steps
+        own = {message.run_id for message in read.messages}
+        lacking = await runs.steps_of(sql, conversation, own - steps.keys())
+        choices = [choice for _, choice in await known_choices(sql, conversation)]
+        return read, {**steps, **lacking} if lacking else steps, choices
+
+    (committed, kept_path), steps, choices = await engine.tables.look(job)
+    path = (*committed, *said)
+    known = KeptPath() if kept_path is None else kept_path
+    turns, total, timeline = count_turns(path, steps, drafts, known.timeline)
+    facts = FactTable()
+    if kept_path is not None:
+        engine.tables.kept.put(conversation, kept_path._replace(steps=steps, timeline=timeline))
+        facts = kept_path.facts
+        facts.cover(committed)
     sending = _sending(said, () if run is None else drafts[run])
-    source = Source(tuple(path), total if turn is None else turn, turns, tuple(choices), sending=sending)
+    source = Source(path, total if turn is None else turn, turns, tuple(choices), sending=sending, facts=facts)
     return Found(source, bounds.origin)
 
 

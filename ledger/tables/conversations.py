@@ -26,7 +26,7 @@ _ADVANCE: Final = """
 UPDATE conversations SET projected_seq = ?3, replay_from = ?4 WHERE stream_id = ?1 AND projected_seq = ?2 AND rewound = ?5
 RETURNING id, calls_from"""
 _POSITION: Final = """
-SELECT projected_seq, replay_from, leaf, messages, orphans, holes, erased, rewound, is_conversation
+SELECT projected_seq, replay_from, leaf, messages, orphans, holes, erased, rewound, is_conversation, amended
 FROM conversations WHERE stream_id = ?1"""
 _REWIND: Final = """
 UPDATE conversations SET projected_seq = ?2, rewound = rewound + 1,
@@ -59,6 +59,7 @@ class Position(NamedTuple):
 
     `holes` and `erased` are JSON, see the schema; `rewound` counts repairs that put it back. `is_conversation` tells
     whether something was taken in that a conversation is made of; of other streams only the position is known.
+    `amended` counts changes of what was committed.
     """
 
     projected_seq: int = 0
@@ -70,6 +71,7 @@ class Position(NamedTuple):
     erased: str | None = None
     rewound: int = 0
     is_conversation: bool = False
+    amended: int = 0
 
     def is_at(self, other: Position) -> bool:
         """Whether nothing was taken in, put back or erased between the two."""

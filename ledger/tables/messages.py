@@ -1,4 +1,4 @@
-"""The messages that runs have left, by their path, by the order of the log, and one by one."""
+"""The messages that runs have left, by the order of the log, and one by one."""
 
 from __future__ import annotations
 
@@ -19,14 +19,6 @@ if TYPE_CHECKING:
 
 _COLUMNS: Final = "conversation, id, run, parent, seq, on_path, started, is_committed, crc, body"
 _WIDTH: Final = 10
-_CHAIN: Final = f"""
-WITH RECURSIVE chain (id, parent, crc, body, depth) AS (
-  SELECT id, parent, crc, body, 1 FROM messages WHERE conversation = {KEY} AND id = ?2 AND on_path = 1
-  UNION ALL
-  SELECT m.id, m.parent, m.crc, m.body, chain.depth + 1
-  FROM chain JOIN messages AS m ON m.conversation = {KEY} AND m.id = chain.parent AND m.on_path = 1
-  WHERE chain.depth < ?3 AND chain.depth < (SELECT messages FROM conversations WHERE stream_id = ?1))
-SELECT id, crc, body FROM chain ORDER BY depth DESC"""  # noqa: S608 - constants; hand-made circles end, too
 _NODES: Final = f"""
 SELECT id, parent, started, is_committed, selected FROM messages WHERE conversation = {KEY} AND on_path = 1
 ORDER BY seq"""  # noqa: S608 - constants
@@ -52,12 +44,6 @@ class Placed(NamedTuple):
     on_path: bool
     started: int
     is_committed: bool
-
-
-async def path(sql: Sql, conversation: str, leaf: str, limit: int | None) -> list[Message]:
-    """The messages from the root, or the last `limit` of them, down to `leaf`. Raises `LedgerDamaged`."""
-    found = await sql(_CHAIN, (conversation, leaf, EVERY if limit is None else limit))
-    return [read(conversation, *row) for row in found]
 
 
 async def nodes(sql: Sql, conversation: str) -> list[Node]:

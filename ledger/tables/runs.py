@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from ledger.records import RunInfo
 from ledger.tables.texts import KEY, PAGE_ROWS, marks, pieces
-from projector.json_text import decode, encode
+from projector.json_text import decode, encode, learn
 from projector.run_draft import read_usage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
-    from projector import Message
     from projector.events import RunUsage
     from projector.run_draft import Usage
     from stream.sqlite import Sql
@@ -43,6 +42,16 @@ WHERE (c.stream_id, r.seq) > (?1, ?2)"""  # noqa: S608 - constants
 _ORDER: Final = "ORDER BY c.stream_id, r.seq LIMIT ?3"
 _HOMES: Final = """
 SELECT c.stream_id FROM runs AS r JOIN conversations AS c ON c.id = r.conversation WHERE r.id = ?1 ORDER BY c.stream_id"""
+
+
+class Steps(msgspec.Struct, frozen=True, gc=False):
+    """Of a `RunInfo` what tells the time along a path: the seqs at which steps began, and how many messages are on the path."""
+
+    messages: int = 0
+    prompts: tuple[int, ...] = ()
+
+
+learn(Steps)
 
 
 async def put(sql: Sql, key: int, info: RunInfo, first: str | None = None) -> bool:
@@ -113,23 +122,12 @@ async def homes(sql: Sql, run_id: str) -> list[str]:
     return [name for (name,) in await sql(_HOMES, (run_id,))]
 
 
-async def prompts(sql: Sql, conversation: str, path: Sequence[Message]) -> dict[str, tuple[int, ...]]:
-    """The seqs at which steps of the runs on a path began, by run.
-
-    Of a run that the path leaves in the middle only those that led to what is on it.
-    """
-    last: dict[str, int] = {}
-    counts: Counter[str] = Counter()
-    for message in path:
-        last[message.run_id] = message.seq
-        counts[message.run_id] += 1
-    found: dict[str, tuple[int, ...]] = {}
-    for some in pieces(list(last)):
+async def steps_of(sql: Sql, conversation: str, run_ids: Iterable[str]) -> dict[str, Steps]:
+    """When the steps of these runs began; without those that are not listed."""
+    found: dict[str, Steps] = {}
+    for some in pieces(list(run_ids)):
         text = f"SELECT id, body FROM runs WHERE conversation = {KEY} AND id IN ({marks(len(some), 2)})"  # noqa: S608 - marks
-        for run_id, body in await sql(text, (conversation, *some)):
-            info: RunInfo = decode(body, RunInfo)
-            is_whole = counts[run_id] >= info.messages
-            found[run_id] = tuple(seq for seq in info.prompts if is_whole or seq < last[run_id])
+        found |= {run_id: decode(body, Steps) for run_id, body in await sql(text, (conversation, *some))}
     return found
 
 

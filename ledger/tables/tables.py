@@ -7,8 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ledger.errors import LedgerDamaged
-from ledger.tables import calls, choices, conversations, messages, runs, uses
+from ledger.tables import calls, choices, conversations, messages, runs, uses, walks
 from ledger.tables.commit import apply, tell
+from ledger.tables.kept import KeptPaths
 from ledger.tables.texts import EVERY, PAGE_ROWS
 from stream import StoreUnusable
 from stream.sqlite import Database, read_scripts
@@ -34,6 +35,7 @@ class LedgerTables:
 
     def __init__(self, database: Database, version: int) -> None:
         self.database = database
+        self.kept = KeptPaths()
         self._version = version
 
     @classmethod
@@ -101,7 +103,7 @@ class LedgerTables:
 
     async def path(self, conversation: str, leaf: str, limit: int | None) -> list[Message]:
         """The messages from the root, or the last `limit` of them, down to `leaf`."""
-        return await messages.path(self.database.read, conversation, leaf, limit)
+        return await self.look(partial(walks.path, conversation=conversation, leaf=leaf, limit=limit))
 
     async def all(self, conversation: str) -> AsyncIterator[Message]:
         """Every message that was committed or kept of a failed run, in the order of the log."""
@@ -185,10 +187,6 @@ class LedgerTables:
     async def media_of(self, conversation: str) -> list[str]:
         """The ids of the media that a conversation speaks of and that are there, in order."""
         return await uses.used(self.database.read, conversation)
-
-    async def prompts(self, conversation: str, path: Sequence[Message]) -> dict[str, tuple[int, ...]]:
-        """The seqs at which steps of the runs on a path began, by run; see `ledger.tables.runs.prompts`."""
-        return await runs.prompts(self.database.read, conversation, path)
 
     async def choices(self, conversation: str) -> list[tuple[int, Choice]]:
         """What is remembered of how the model's view was made, with the seq of each, oldest first. Raises `LedgerDamaged`."""

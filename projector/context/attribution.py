@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from projector.context.facts import facts_of
 from projector.context.plugins import Bundled
-from projector.context.retention import policy_of
+from projector.context.retention import known_policy
 from projector.context.tool_groups import ids_of
 
 if TYPE_CHECKING:
@@ -82,13 +83,20 @@ def tell_additions(before: Sequence[Message], after: Sequence[Message]) -> dict[
         now = left.get(message.id)
         if now is message:
             continue
-        policy, label = policy_of(message) or [], ""
-        kept = {id(block) for block in (now.blocks if now is not None else ())}
-        gone: dict[str, None] = {}
-        for block, keep in zip(message.blocks, policy, strict=False):
-            header = _HEADER.fullmatch(block.text) if block.kind == "text" else None
-            label = header[1] if header is not None else label
-            if id(block) not in kept and keep is not None and label:
-                gone[f"plugin {label}: kept for {keep} message{'' if keep == 1 else 's'}"] = None
-        told[message.id] = ", ".join(gone)
+        facts = facts_of(message)
+        if facts.additions is None or facts.additions[0] is not now:
+            facts.additions = now, _gone(message, now)
+        told[message.id] = facts.additions[1]
     return told
+
+
+def _gone(message: Message, now: Message | None) -> str:
+    policy, label = known_policy(message) or (), ""
+    kept = {id(block) for block in (now.blocks if now is not None else ())}
+    gone: dict[str, None] = {}
+    for block, keep in zip(message.blocks, policy, strict=False):
+        header = _HEADER.fullmatch(block.text) if block.kind == "text" else None
+        label = header[1] if header is not None else label
+        if id(block) not in kept and keep is not None and label:
+            gone[f"plugin {label}: kept for {keep} message{'' if keep == 1 else 's'}"] = None
+    return ", ".join(gone)

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from projector.context.tokens import Tokenizer, estimate, tokens_of
-from projector.context.tool_groups import group, ids_of, pair
+from projector.context.tool_groups import group, group_at, ids_of, pair
 from projector.context.windows import check_limit
 from projector.message import Block, Message
 
@@ -74,7 +74,7 @@ class Used(msgspec.Struct, frozen=True):
         return Used(estimated)
 
 
-class Summary(msgspec.Struct, frozen=True):
+class Summary(msgspec.Struct, frozen=True, gc=False):
     """A summary that was recorded: which messages it stands for, and what it weighs beside them (`context.compacted`)."""
 
     covers: tuple[str, ...]
@@ -150,11 +150,11 @@ def apply_summaries(
         return list(view), None
     whole = view if path is None else path
     known = set(ids_of(whole))
-    fitting = (one for one in reversed(recorded) if one.covers and one.summary.strip() and known.issuperset(one.covers))
-    used = next(fitting, None)
+    told = ((one, frozenset(one.covers)) for one in reversed(recorded) if one.covers and one.summary.strip())
+    used, covers = next(((one, covers) for one, covers in told if covers <= known), (None, frozenset[str]()))
     if used is None:
         return list(view), None
-    covered = _covered(whole, known, frozenset(used.covers), pinned)
+    covered = _covered(whole, known, covers, pinned)
     if not covered:
         return list(view), None
     system = [message for message in view if message.role in _SYSTEM]
@@ -167,13 +167,13 @@ def apply_summaries(
     return [*system, summary, *rest], used
 
 
-def _covered(whole: Sequence[Message], known: Collection[str], covers: frozenset[str], pinned: Collection[str]) -> set[str]:
+def _covered(whole: Sequence[Message], known: set[str], covers: frozenset[str], pinned: Collection[str]) -> set[str]:
     """What a summary stands for in fact: whole groups alone. A synthetic result is not of the path, and goes with its call."""
-    return {
-        message.id
-        for one in group(pair(whole))
-        if one[0].role not in _SYSTEM
-        and all(message.id in covers or message.id not in known for message in one)
-        and not any(message.id in pinned for message in one)
-        for message in one
-    }
+    paired = pair(whole)
+    ids = set(ids_of(paired))
+    system = {message.id for message in paired if message.role in _SYSTEM}
+    covered = (ids & covers) | (ids - known)
+    open_ = (ids - covered) | system | ids.intersection(pinned)
+    for place in [place for place, message in enumerate(paired) if message.id in open_]:  # few
+        covered.difference_update(ids_of(group_at(paired, place)))
+    return covered

@@ -50,7 +50,7 @@ class ChainSession(msgspec.Struct, frozen=True):
         check_limit("max_ctx", self.max_ctx)
 
 
-class Failure(msgspec.Struct, frozen=True):
+class Failure(msgspec.Struct, frozen=True, gc=False):
     """A plugin that was passed over, and why."""
 
     plugin: str

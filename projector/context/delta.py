@@ -79,7 +79,29 @@ def plan(
     now: int | None = None,
     mode: Literal["full", "delta"] | None = None,
 ) -> Full | Delta:
-    """What to send of a path: the paired view, or its part that the provider lacks. Times in ms.
+    """What to send of a path: the paired view, or its part that the provider lacks. Times in ms; see `plan_view`."""
+    return plan_view(
+        tuple(pair(path)),
+        session,
+        capabilities,
+        system_prompt=system_prompt,
+        working_directory=working_directory,
+        now=now,
+        mode=mode,
+    )
+
+
+def plan_view(
+    view: tuple[Message, ...],
+    session: ProviderSession | None,
+    capabilities: ProviderCapabilities,
+    *,
+    system_prompt: str = "",
+    working_directory: str | None = None,
+    now: int | None = None,
+    mode: Literal["full", "delta"] | None = None,
+) -> Full | Delta:
+    """What to send of a view that is paired: all of it, or the part that the provider lacks. Times in ms.
 
     A session that can't be continued for sure gives everything, with the first reason in the order of `Reason`. Raises
     `ValueError` for an unknown mode, and for a time that is no number from 0.
@@ -87,7 +109,6 @@ def plan(
     if mode not in (None, "full", "delta"):
         raise ValueError(f"mode must be full or delta, not {mode!r}")
     check_time("now", now)
-    view = tuple(pair(path))
     if mode == "full" or not capabilities.keeps_history:
         return Full(view, None)
     reason = _why_full(view, session, system_prompt, working_directory, now)

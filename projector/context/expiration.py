@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from projector.context.facts import facts_of
 from projector.context.policies import ExpirationPolicy
 from projector.context.ranges import show_range
 from projector.context.shortening import (
@@ -91,7 +93,7 @@ class Choices(msgspec.Struct, frozen=True):
         )
 
 
-class ResultState(msgspec.Struct, frozen=True):
+class ResultState(msgspec.Struct, frozen=True, gc=False):
     """What became of a message in the view. `original_length` in characters; `why` can be shown to a model."""
 
     strategy: Strategy
@@ -123,7 +125,7 @@ class ExpirationRules(msgspec.Struct, frozen=True):
     protect_prefix: bool = False
 
 
-class Decision(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """What is to become of a message: another text, or None to leave it out."""
 
     strategy: Strategy
@@ -159,21 +161,42 @@ def apply(
             view.append(message)
             continue
         decided = None if place < start or isinstance(message, Shortened) else decide(message, turn, choices)
-        new = message if decided is None else change(message, decided)
+        if decided is None:
+            view.append(message)
+            continue
+        new, state = _outcome(message, decided, rules, tokenizer)
         if new is not None:
             view.append(new)
-        if decided is not None and new is not message:
-            before, after = text_of(message), decided.text or ""
-            states[message.id] = ResultState(
-                decided.strategy,
-                decided.why,
-                len(before),
-                saved(before, after, tokenizer) + _media_saved(message, new, tokenizer),
-                rules.preserve_original_content,
-                decided.is_partial,
-            )
+        if state is not None:
+            states[message.id] = state
     expanded = frozenset(name for name in choices.is_expanded if choices.is_whole(name, turn))
     return Applied(tuple(view), states, turn, expanded)
+
+
+def _outcome(
+    message: Message, decided: Decision, rules: ExpirationRules, tokenizer: Tokenizer
+) -> tuple[Message | None, ResultState | None]:
+    """The message after a decision, and what became of it; None if nothing did. It is worked out once for the same decision."""
+    facts = facts_of(message)
+    key = (decided, rules, tokenizer)
+    if facts.outcome is None or facts.outcome[0] != key:
+        new = change(message, decided)
+        facts.outcome = key, new, None if new is message else _state(message, new, decided, rules, tokenizer)
+    return facts.outcome[1:]
+
+
+def _state(
+    message: Message, new: Message | None, decided: Decision, rules: ExpirationRules, tokenizer: Tokenizer
+) -> ResultState:
+    before, after = text_of(message), decided.text or ""
+    return ResultState(
+        decided.strategy,
+        decided.why,
+        len(before),
+        saved(before, after, tokenizer) + _media_saved(message, new, tokenizer),
+        rules.preserve_original_content,
+        decided.is_partial,
+    )
 
 
 def _media_saved(message: Message, new: Message | None, tokenizer: Tokenizer) -> int:
@@ -194,7 +217,7 @@ def decide(message: Message, turn: int, choices: Choices) -> Decision | None:
     policy = choices.policies.get(message.id)
     is_over = policy is not None and has_expired(policy, turn - choices.dated(message.id, turn))
     if policy is not None and is_over and policy.mode == "remove":
-        return removal(message, (policy.turns or 0) + 1, f"its {policy.turns} turns are over")
+        return _expiry(policy.turns or 0, is_grouped=is_grouped(message))
     recorded, is_whole = choices.compacted.get(message.id), choices.is_whole(message.id, turn)
     if recorded is not None and recorded.turn <= turn and not is_whole:
         return _as_recorded(recorded)
@@ -212,7 +235,17 @@ def decide(message: Message, turn: int, choices: Choices) -> Decision | None:
 
 def removal(message: Message, turns: int, why: str) -> Decision:
     """How a message leaves the view that has expired at this age: not at all, if it is part of a tool group."""
-    return Decision("stub", stub_for(turns), why) if is_grouped(message) else Decision("remove", None, why)
+    return _removal(turns, why, is_grouped=is_grouped(message))
+
+
+@lru_cache(256)
+def _expiry(turns: int, *, is_grouped: bool) -> Decision:
+    """Thousands of results expire in the same way."""
+    return _removal(turns + 1, f"its {turns} turns are over", is_grouped=is_grouped)
+
+
+def _removal(turns: int, why: str, *, is_grouped: bool) -> Decision:
+    return Decision("stub", stub_for(turns), why) if is_grouped else Decision("remove", None, why)
 
 
 def change(message: Message, decided: Decision) -> Message | None:

@@ -21,6 +21,7 @@ from projector.context.chain import ChainSession, Failure, run_chain
 from projector.context.delta import fingerprint_of
 from projector.context.expansion import Hint, Refusal, hint
 from projector.context.expiration import STRATEGIES, Applied, protected, state_of
+from projector.context.facts import using
 from projector.context.prefix import NO_ROOM, NOTHING_TO_SUM_UP, Prefix, counted, session_behind
 from projector.context.provenance import mark, names_of, standing
 from projector.context.report import Change, compare
@@ -148,12 +149,14 @@ class View:
         """What it weighs."""
         if len(self.messages) == len(self.source.path) and not self.changes:
             return self.tokens_of_path
-        return tokens_of(self.messages, self.tokenizer)
+        with using(self.source.facts):
+            return tokens_of(self.messages, self.tokenizer)
 
     @cached_property
     def tokens_of_path(self) -> int:
         """What the path weighs of which it is a view."""
-        return tokens_of(self.source.path, self.tokenizer)
+        with using(self.source.facts):
+            return tokens_of(self.source.path, self.tokenizer)
 
 
 async def make_view(source: Source, pipeline: Pipeline) -> View:
@@ -162,6 +165,13 @@ async def make_view(source: Source, pipeline: Pipeline) -> View:
     The same path, policies, turn and recorded choices give the same view, byte for byte. Raises `ValueError` for a
     retention policy that does not fit its message, and for settings that make no policy.
     """
+    if not source.facts.known:
+        source.facts.cover(source.path)
+    with using(source.facts):
+        return await _make_view(source, pipeline)
+
+
+async def _make_view(source: Source, pipeline: Pipeline) -> View:
     given = source
     choices, redacted = standing(source.choices, source.path)
     source = replace(source, choices=choices, redacted=redacted)
@@ -190,6 +200,7 @@ class _Making:
         self._source = source
         self._pipeline = pipeline
         self.view: Sequence[Message] = source.path
+        self._paired: Sequence[Message] | None = None
         self._changes: list[Change] = []
         self._records: list[Choice] = []
         self._applied: Applied | None = None
@@ -212,7 +223,8 @@ class _Making:
         """What an optional stage makes of the view, all of it or nothing."""
         try:
             async with asyncio.timeout(self._pipeline.time_limit):
-                shaped = _checked(await stage.shape(tuple(self.view), self._source))
+                before = tuple(self.view)
+                shaped = _checked(await stage.shape(before, self._source), before)
         except Exception as error:  # noqa: BLE001 - a stage that fails changes nothing
             self._failures.append(Failure(stage.name, why_of(error, self._pipeline.time_limit)))
         else:
@@ -306,7 +318,9 @@ class _Making:
 
     def pair(self) -> None:
         """A call and its results stand together."""
-        self._put("pairing", Shaped(pair(self.view)), "a call and its results stand together")
+        if self.view is not self._paired:
+            self._put("pairing", Shaped(pair(self.view)), "a call and its results stand together")
+            self._paired = self.view
 
     def _is_known(self, record: Choice) -> bool:
         """Whether the same was recorded in an earlier turn, which holds."""
@@ -345,13 +359,16 @@ class _Making:
         return msgspec.structs.replace(applied, states=states | applied.states)
 
 
-def _checked(shaped: object) -> Shaped:
+def _checked(shaped: object, before: tuple[Message, ...]) -> Shaped:
     """What a stage gave, or `TypeError` for what is no view."""
-    if not isinstance(shaped, Shaped) or not all(isinstance(message, Message) for message in shaped.messages):
+    if not isinstance(shaped, Shaped):
+        raise TypeError("a stage gives a Shaped, with messages")
+    is_untouched = len(shaped.messages) == len(before) and not any(map(is_not, shaped.messages, before))
+    if not is_untouched and not all(issubclass(kind, Message) for kind in set(map(type, shaped.messages))):
         raise TypeError("a stage gives a Shaped, with messages")
     if not all(isinstance(record, ContextCompacted | ContextExpanded) for record in shaped.records):
         raise TypeError("a stage records compactions and expansions")
-    if len(set(ids_of(shaped.messages))) != len(shaped.messages):
+    if not is_untouched and len(set(ids_of(shaped.messages))) != len(shaped.messages):
         raise TypeError("a message comes twice")
     return shaped
 

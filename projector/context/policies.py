@@ -20,7 +20,7 @@ CompactMode = Literal["first_n_chars", "ai_summary"]
 _FIELDS: Final = ("turns", "mode", "compact_mode", "compact_length", "compact_prompt")
 
 
-class ExpirationPolicy(msgspec.Struct, frozen=True):
+class ExpirationPolicy(msgspec.Struct, frozen=True, gc=False):
     """A result is seen by `turns + 1` prompts, None is no limit; then it is removed or compacted.
 
     `compact_length` in characters. Raises `ValueError` for negative turns, an unknown mode, `compact` without a

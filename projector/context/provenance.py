@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from projector.context.facts import facts_of, table_in_use
 from projector.context.shortening import text_of
 from projector.events import Choice, ContextCompacted, ContextExpanded
 from projector.json_text import encode
@@ -43,6 +44,9 @@ class Standing(NamedTuple):
 
 def mark(records: Iterable[C], path: Sequence[Message]) -> tuple[C, ...]:
     """Records, each with a digest of what it was made of on this path; one that has it stays as it is."""
+    records = tuple(records)
+    if not records:
+        return ()
     digests = _Digests(path)
     return tuple(
         replace(one, made_of=digests.of(names_of(one)))
@@ -96,11 +100,10 @@ def _emptied(choice: C) -> C:
 
 
 class _Digests:
-    """Of what the messages of a path say, each worked out once."""
+    """Of what the messages of a path say."""
 
     def __init__(self, path: Sequence[Message]) -> None:
         self.messages = {message.id: message for message in path}
-        self._known: dict[str, str] = {}
 
     def of(self, names: Sequence[str]) -> str | None:
         """The digests of messages, in capitals for one that goes on; None where one of them is not here."""
@@ -113,19 +116,33 @@ class _Digests:
         """Which of these messages say something else than when this was made of them, and whether they were whole then."""
         if len(made_of) != _LENGTH * len(names):
             return dict.fromkeys(names, False)
+        found = [self.messages.get(name) for name in names]
+        if None not in found and made_of.lower() == "".join(_digests_of(found)):
+            return {}
         before = {name: made_of[_LENGTH * place :][:_LENGTH] for place, name in enumerate(names)}
         return {
             name: one == one.lower() for name, one in before.items() if name in self.messages and one.lower() != self._of(name)
         }
 
     def _of(self, name: str) -> str:
-        if name not in self._known:
-            self._known[name] = _digest(self.messages[name])
-        return self._known[name]
+        return _digest(self.messages[name])
+
+
+def _digests_of(messages: Iterable[Message | None]) -> list[str]:
+    known = table_in_use().known
+    facts = ((one, known.get(id(one))) for one in messages if one is not None)
+    return [_digest(one) if about is None or about.digest is None else about.digest for one, about in facts]
 
 
 def _digest(message: Message) -> str:
     """Of what is said; not of its ids, approvals and citations, which come later without a change of the text."""
+    facts = facts_of(message)
+    if facts.digest is None:
+        facts.digest = _work_out(message)
+    return facts.digest
+
+
+def _work_out(message: Message) -> str:
     said = [[one.kind, one.name, one.text, one.fields, one.input, one.parts, one.opaque] for one in message.blocks]
     digest = hashlib.sha256(encode(said)).hexdigest()[:_LENGTH]
     return f"f{digest[1:]}" if digest.isdecimal() else digest  # without a letter it would have no capitals

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from projector.context.facts import Facts, table_in_use
 from projector.context.tokens import Tokenizer, estimate, weight_of
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):  # nothing but text and num
     by: str = ""
 
 
-class StageSum(msgspec.Struct, frozen=True):
+class StageSum(msgspec.Struct, frozen=True, gc=False):
     """All that a stage did: how many changes of each kind, and the tokens that it saved."""
 
     stage: str
@@ -70,40 +71,59 @@ def compare(
     """
     if before is after:
         return []
-    changes = _compare(stage, before, after, why, reasons, tokenizer)
-    if not by:
-        return changes
-    return [msgspec.structs.replace(one, by=by[one.message_id]) if by.get(one.message_id) else one for one in changes]
-
-
-def _compare(
-    stage: str,
-    before: Sequence[Message],
-    after: Sequence[Message],
-    why: str,
-    reasons: Mapping[str, str],
-    tokenizer: Tokenizer,
-) -> list[Change]:
+    telling = _Telling(stage, why, reasons, tokenizer, by)
     if len(before) == len(after):  # the usual case: single messages are changed where they stand
         pairs = [(old, new) for old, new in zip(before, after, strict=True) if old is not new]
         if all(old.id == new.id for old, new in pairs):
-            return [one for old, new in pairs for one in _changed(stage, old, new, reasons.get(new.id, why), tokenizer)]
+            return [one for old, new in pairs for one in telling.changed(old, new)]
     left = {message.id for message in after}
     known = {message.id: message for message in before if message.id in left}
-    changes = [
-        Change(stage, message.id, None, "left_out", reasons.get(message.id, why), weight_of(message, tokenizer))
-        for message in before
-        if message.id not in left
-    ]
+    changes = telling.left_out([message for message in before if message.id not in left])
     for message in after:
         old = known.get(message.id)
         if old is None:
-            told = reasons.get(message.id, why)
-            changes.append(Change(stage, message.id, None, "added", told, -weight_of(message, tokenizer)))
+            changes.append(telling.all_of(message, "added", -weight_of(message, tokenizer)))
         elif old is not message:
-            changes += _changed(stage, old, message, reasons.get(message.id, why), tokenizer)
-    changes += _moved(stage, list(known), [message.id for message in after if message.id in known], why)
-    return changes
+            changes += telling.changed(old, message)
+    moved = _moved(list(known), [message.id for message in after if message.id in known])
+    return changes + [Change(stage, name, None, "moved", why, 0, by.get(name, "")) for name in moved]
+
+
+class _Telling:
+    """What a stage did to single messages; it is worked out once for the same message, changed by the same for the same."""
+
+    def __init__(self, stage: str, why: str, reasons: Mapping[str, str], tokenizer: Tokenizer, by: Mapping[str, str]) -> None:
+        self._stage, self._why, self._reasons, self._tokenizer, self._by = stage, why, reasons, tokenizer, by
+        self._known = table_in_use().known
+        self._key = (stage, why, "", tokenizer) if not reasons and not by else None
+
+    def all_of(self, message: Message, what: What, saved: int) -> Change:
+        name = message.id
+        return Change(self._stage, name, None, what, self._reasons.get(name, self._why), saved, self._by.get(name, ""))
+
+    def left_out(self, messages: Iterable[Message]) -> list[Change]:
+        changes: list[Change] = []
+        known, whole_key = self._known, self._key
+        for message in messages:
+            facts = known.get(id(message)) or Facts()
+            key = whole_key or self._key_of(message.id)
+            if facts.left_out is None or facts.left_out[0] != key:
+                facts.left_out = key, self.all_of(message, "left_out", weight_of(message, self._tokenizer))
+            changes.append(facts.left_out[1])
+        return changes
+
+    def _key_of(self, name: str) -> tuple[str, str, str, Tokenizer]:
+        return self._stage, self._reasons.get(name, self._why), self._by.get(name, ""), self._tokenizer
+
+    def changed(self, old: Message, new: Message) -> Sequence[Change]:
+        name, facts = new.id, self._known.get(id(new)) or Facts()
+        why, by = self._reasons.get(name, self._why), self._by.get(name, "")
+        key = (self._stage, why, by, self._tokenizer, old)
+        if facts.changes is None or facts.changes[0] != key:
+            changes = _changed(self._stage, old, new, why, self._tokenizer)
+            facts.changes = key, [msgspec.structs.replace(one, by=by) for one in changes] if by else changes
+        changed: Sequence[Change] = facts.changes[1]
+        return changed
 
 
 def _changed(stage: str, old: Message, new: Message, why: str, tokenizer: Tokenizer) -> list[Change]:
@@ -136,7 +156,7 @@ def _weight(block: Block | None, message: Message, tokenizer: Tokenizer) -> int:
     return 0 if block is None else weight_of(msgspec.structs.replace(message, blocks=(block,)), tokenizer)
 
 
-def _moved(stage: str, first: Sequence[str], second: Sequence[str], why: str) -> Iterator[Change]:
+def _moved(first: Sequence[str], second: Sequence[str]) -> Iterator[str]:
     """What stands elsewhere than before among what both have."""
     if first == second:
         return
@@ -144,5 +164,5 @@ def _moved(stage: str, first: Sequence[str], second: Sequence[str], why: str) ->
     highest = -1
     for message_id in second:
         if places[message_id] < highest:
-            yield Change(stage, message_id, None, "moved", why, 0)
+            yield message_id
         highest = max(highest, places[message_id])

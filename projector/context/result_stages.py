@@ -55,7 +55,8 @@ class Expiration:
 
     async def shape(self, messages: Sequence[Message], source: Source) -> Shaped:
         """The view at the turn of `source`."""
-        choices = self.choices(messages, source)
+        tools = tools_of(messages) if self._has_policies else {}
+        choices = self._choices(messages, source, tools)
         records: list[ContextCompacted] = []
         if self.maker is not None:
             records = await plan(messages, source.turn, choices, self.maker, rules=self.rules, tokenizer=self.tokenizer)
@@ -73,16 +74,24 @@ class Expiration:
             applied,
             choices,
             self.lifecycle,
-            tell_results(applied.states, tools_of(messages), choices.policies) if applied.states else {},
+            tell_results(applied.states, tools or tools_of(messages), choices.policies) if applied.states else {},
         )
 
     def choices(self, messages: Sequence[Message], source: Source) -> Choices:
         """What the view of these messages depends on beside the turn."""
-        named = {one.id: kind for one in messages if one.role != "tool" and (kind := _kind(one)) is not None}
+        return self._choices(messages, source, tools_of(messages) if self._has_policies else {})
+
+    @property
+    def _has_policies(self) -> bool:
+        return bool(self.registry.actions) or self.override is not None
+
+    def _choices(self, messages: Sequence[Message], source: Source, tools: Mapping[str, str]) -> Choices:
+        told = [one for one in messages if RESULT in one.metadata and one.role != "tool"]
+        named = {one.id: kind for one in told if (kind := _kind(one)) is not None}
         made = Choices(turn_added=source.turns, results=frozenset(named), redacted=source.redacted)
         if self.override is not None and self.override.disable_expiration:
             return made
-        policies = self._of_tools(messages)
+        policies = self._of_tools(tools)
         for message_id, kind in named.items():
             policy = self.registry.policy_for("", self.override, kind=kind)
             if policy is not None:
@@ -90,13 +99,11 @@ class Expiration:
         made = msgspec.structs.replace(made, policies=policies | dict(self.policies))
         return made.record(filter(_is_sound, source.choices)) if source.choices else made
 
-    def _of_tools(self, messages: Sequence[Message]) -> dict[str, ExpirationPolicy]:
+    def _of_tools(self, tools: Mapping[str, str]) -> dict[str, ExpirationPolicy]:
         """The policies of the results of tools, by message id."""
-        if not self.registry.actions and self.override is None:
-            return {}
         policies: dict[str, ExpirationPolicy] = {}
         known: dict[str, ExpirationPolicy | None] = {}
-        for message_id, name in tools_of(messages).items():
+        for message_id, name in tools.items():
             if name not in known:
                 known[name] = self.registry.policy_for(name, self.override)
             policy = known[name]
@@ -128,8 +135,7 @@ class Relevance:
         view, records = await drop_irrelevant(
             open_to_it, query, choices, source.turn, threshold=self.threshold, scorer=self.scorer, tokenizer=self.tokenizer
         )
-        by = tell_results([record.covers[0] for record in records], tools_of(messages), {}, self.name)
-        return Shaped(_together(messages, open_to_it, view), _told(records), tuple(records), by=by)
+        return _shaped(messages, _together(messages, open_to_it, view), records, self.name)
 
 
 @dataclass(frozen=True)
@@ -163,8 +169,7 @@ class NearDuplicates:
         )
         # Thousands of results take a second to compare: in a thread, so that the loop goes on and the time limit holds.
         view, records = await anyio.to_thread.run_sync(compare, abandon_on_cancel=True)
-        by = tell_results([record.covers[0] for record in records], tools_of(messages), {}, self.name)
-        return Shaped(_together(messages, open_to_it, view), _told(records), tuple(records), by=by)
+        return _shaped(messages, _together(messages, open_to_it, view), records, self.name)
 
 
 def summarizer_of(
@@ -189,9 +194,12 @@ def tools_of(messages: Sequence[Message]) -> dict[str, str]:
     names: dict[str, str] = {}
     found: dict[str, str] = {}
     for message in messages:
-        if message.role == "assistant":
-            names |= {block.tool_call_id: block.name or "" for block in message.blocks if block.tool_call_id is not None}
-        elif message.role == "tool":
+        role = message.role
+        if role == "assistant":
+            for block in message.blocks:
+                if block.tool_call_id is not None:
+                    names[block.tool_call_id] = block.name or ""
+        elif role == "tool":
             found[message.id] = names.get(answers(message) or "", "")
     return found
 
@@ -222,6 +230,12 @@ def _is_sound(choice: Choice) -> bool:
         return True
     start, end = choice.item_range
     return 0 <= start <= end
+
+
+def _shaped(before: Sequence[Message], after: Sequence[Message], records: Sequence[ContextCompacted], name: str) -> Shaped:
+    """What a stage that records all it does has made of a view."""
+    by = tell_results([record.covers[0] for record in records], tools_of(before), {}, name) if records else {}
+    return Shaped(after, _told(records), tuple(records), by=by)
 
 
 def _told(records: Sequence[ContextCompacted]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
+from projector.context.facts import facts_of, form_of
 from projector.context.tokens import result_text
 from projector.context.tool_groups import answers
 from projector.message import Block, Message
@@ -102,9 +103,22 @@ def check_policy(blocks: Sequence[object], policy: Sequence[int | None]) -> None
 
 def policy_of(message: Message) -> Policy | None:
     """The policy of a message that has one. Raises `ValueError`, which names the message, where it does not fit its blocks."""
+    policy = known_policy(message)
+    return None if policy is None else list(policy)
+
+
+def known_policy(message: Message) -> tuple[int | None, ...] | None:
+    """The same, read once for the same message."""
     text = message.metadata.get(POLICY)
     if text is None or text == "null" or message.role == "assistant":  # null: it was taken away
         return None
+    facts = facts_of(message)
+    if facts.policy is None:
+        facts.policy = tuple(_read_policy(message, text))
+    return facts.policy
+
+
+def _read_policy(message: Message, text: str) -> Policy:
     try:
         policy = json.loads(text)
         if not isinstance(policy, list):
@@ -156,24 +170,41 @@ def prune(messages: Sequence[Message], sending: Container[str] = ()) -> list[Mes
     kept: list[Message] = []
     index = 0
     for message in reversed(messages):
-        policy = None if message.id in sending else policy_of(message)
+        policy = None if POLICY not in message.metadata or message.id in sending else known_policy(message)
         if policy is None:
             kept.append(message)
             continue
-        stays = [(block, keep) for block, keep in zip(message.blocks, policy, strict=True) if keep is None or keep > index]
+        facts = facts_of(message)
+        if facts.pruned is not None and facts.pruned[0] <= index:  # all its times were over before
+            left = facts.pruned[1]
+        else:
+            left = _left(message, policy, index)
+            longest = max((keep for keep in policy if keep is not None), default=0)
+            facts.pruned = (index, left) if longest <= index else None
         index += 1
-        if len(stays) == len(policy) and policy:
-            kept.append(message)
-        elif stays and (message.role != "tool" or any(block.kind == "tool_result" for block, _ in stays)):
-            left = json.dumps([keep for _, keep in stays])
-            pruned = replace(message, blocks=tuple(block for block, _ in stays), metadata={**message.metadata, POLICY: left})
-            kept.append(pruned)
-        elif message.role == "tool":
-            kept.append(_stub(message, [block for block, _ in stays]))
+        if left is not None:
+            kept.append(left)
     return kept[::-1]
 
 
-def _stub(message: Message, others: Sequence[Block]) -> Message:
+def _left(message: Message, policy: Sequence[int | None], index: int) -> Message | None:
+    """What is left of a message with this index."""
+    stays = tuple([keep is None or keep > index for keep in policy])
+    if all(stays) and policy:
+        return message
+    return form_of(message, stays, _pruned, policy, stays) if any(stays) or message.role == "tool" else None
+
+
+def _pruned(message: Message, policy: Sequence[int | None], stays: Sequence[bool]) -> Message:
+    """The message with those of its blocks that stay."""
+    left = [(block, keep) for block, keep, is_left in zip(message.blocks, policy, stays, strict=True) if is_left]
+    blocks = tuple(block for block, _ in left)
+    if message.role == "tool" and not any(block.kind == "tool_result" for block in blocks):
+        return _stub(message, blocks)
+    return replace(message, blocks=blocks, metadata={**message.metadata, POLICY: json.dumps([keep for _, keep in left])})
+
+
+def _stub(message: Message, others: Iterable[Block]) -> Message:
     """The message with a result that says nothing, and never weighs more than the one that was there."""
     results = [block for block in message.blocks if block.kind == "tool_result"]
     length = sum(len(result_text(block)) for block in results)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from projector.context.facts import facts_of, form_of
 from projector.context.tokens import Tokenizer, estimate, result_text
 from projector.context.tool_groups import calls_of
 from projector.message import Block, Message
@@ -56,9 +57,10 @@ def saved(before: str, after: str, tokenizer: Tokenizer = estimate) -> int:
 
 def text_of(message: Message) -> str:
     """What can be shortened of it: a tool's result, or the texts of any other message."""
-    if message.role == "tool":
-        return "".join(result_text(block) for block in message.blocks if block.kind == "tool_result")
-    return message.text
+    facts = facts_of(message)
+    if facts.text is None:
+        facts.text = _text_of(message)
+    return facts.text
 
 
 def shorten(message: Message, text: str) -> Message:
@@ -69,8 +71,18 @@ def shorten(message: Message, text: str) -> Message:
     return message if len(text) >= len(text_of(message)) else put_text(message, text)
 
 
-def put_text(message: Message, text: str) -> Shortened:
+def put_text(message: Message, text: str) -> Message:
     """The message with another text, however long."""
+    return form_of(message, text, _put_text, text)
+
+
+def _text_of(message: Message) -> str:
+    if message.role == "tool":
+        return "".join(result_text(block) for block in message.blocks if block.kind == "tool_result")
+    return message.text
+
+
+def _put_text(message: Message, text: str) -> Shortened:
     kind, new = ("tool_result", _result) if message.role == "tool" else ("text", _said)
     fields = {name: getattr(message, name) for name in message.__struct_fields__}
     return Shortened(**{**fields, "blocks": _put(message.blocks, kind, text, new)})

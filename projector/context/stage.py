@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from projector.context.facts import FactTable
 from projector.context.windows import check_limit
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ class Source:
 
     `used` is what the last response said of its tokens, where a program keeps that. `redacted` are messages that were
     redacted since something was recorded of them, `sending` those that no prompt has held yet, `display` the blocks that
-    stand for one of these in this prompt alone. Raises `ValueError` for a turn that is no whole number from 0.
+    stand for one of these in this prompt alone. `facts` are those of the messages, by whoever keeps both.
+    Raises `ValueError` for a turn that is no whole number from 0.
     """
 
     path: tuple[Message, ...]
@@ -34,6 +36,7 @@ class Source:
     redacted: frozenset[str] = frozenset()
     sending: frozenset[str] = frozenset()
     display: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
+    facts: FactTable = field(default_factory=FactTable, compare=False)
 
     def __post_init__(self) -> None:
         check_limit("turn", self.turn, least=0)

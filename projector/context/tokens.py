@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from projector.context.facts import facts_of
 from projector.json_text import InvalidJson, JsonText, decode
 from projector.message import Block
 
@@ -24,7 +25,7 @@ FILE_TOKENS: Final = 3_000
 _IMAGES: Final = ("image", "input_image", "image_url")
 
 
-class _Text(msgspec.Struct, tag_field="kind", tag="text"):
+class _Text(msgspec.Struct, gc=False, tag_field="kind", tag="text"):
     """A part of a result that is text, which nearly all are."""
 
     text: str
@@ -114,7 +115,15 @@ def content_of(message: Message) -> str:
 
 
 def _estimated(message: Message) -> int:
-    """What `estimate` says of a message; it needs lengths only."""
+    """What `estimate` says of a message."""
+    facts = facts_of(message)
+    if facts.weight is None:
+        facts.weight = _estimate(message)
+    return facts.weight
+
+
+def _estimate(message: Message) -> int:
+    """It needs lengths only."""
     length = media = 0
     for block in message.blocks:
         kind = block.kind

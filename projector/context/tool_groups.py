@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from projector.context.facts import facts_of, table_in_use
 from projector.message import Block, Message
 
 if TYPE_CHECKING:
@@ -17,11 +18,15 @@ SYNTHETIC: Final = "synthetic:"
 _NO_RESULT: Final = "[no result: the call was not answered]"
 
 
-def calls_of(message: Message) -> list[str]:
+def calls_of(message: Message) -> tuple[str, ...]:
     """The tool calls of an assistant message that a client answers, in order."""
     if message.role != "assistant":
-        return []
-    return [block.tool_call_id for block in message.blocks if block.kind == "tool_call" and block.tool_call_id is not None]
+        return ()
+    facts = facts_of(message)
+    if facts.calls is None:
+        calls = (block.tool_call_id for block in message.blocks if block.kind == "tool_call")
+        facts.calls = tuple(call for call in calls if call is not None)
+    return facts.calls
 
 
 def answers(message: Message) -> str | None:
@@ -40,7 +45,12 @@ def pair(messages: Sequence[Message]) -> list[Message]:
     A call that was never answered gets a synthetic result, with an id of its own where a call's id is used again; a
     result without its call ahead of it, or a second one, is left out. What is paired stays as it is.
     """
-    if _is_paired(messages):
+    table = table_in_use()
+    known = table.paired
+    start = len(known) if tuple(messages[: len(known)]) == known else 0
+    if _is_paired(messages[start:] if start else messages):
+        if len(messages) > len(known):
+            table.paired = tuple(messages)
         return list(messages)
     results: dict[tuple[int, str], tuple[int, Message]] = {}
     asking: dict[str, int] = {}  # the newest message that makes a call
@@ -56,8 +66,8 @@ def pair(messages: Sequence[Message]) -> list[Message]:
             continue
         view.append(message)
         calls = list(dict.fromkeys(calls_of(message)))
-        known = [results[place, call] for call in calls if (place, call) in results]
-        view += [result for _, result in sorted(known, key=lambda found: found[0])]
+        found = [results[place, call] for call in calls if (place, call) in results]
+        view += [result for _, result in sorted(found, key=lambda one: one[0])]
         for call in calls:
             if (place, call) not in results:
                 made = synthetic_result(message, call)
@@ -94,6 +104,16 @@ def group(messages: Sequence[Message]) -> list[list[Message]]:
         else:
             groups.append([message])
     return groups
+
+
+def group_at(messages: Sequence[Message], place: int) -> Sequence[Message]:
+    """The group that stands at a place of a paired view."""
+    first, end = place, place + 1
+    while first > 0 and messages[first].role == "tool":
+        first -= 1
+    while end < len(messages) and messages[end].role == "tool":
+        end += 1
+    return messages[first:end]
 
 
 def synthetic_result(calling: Message, tool_call_id: str) -> Message:

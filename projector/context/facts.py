@@ -1,0 +1,141 @@
+"""What is worked out of a message for views of it, once: its weight, its text, its shorter forms.
+
+A message never changes, so this holds as long as the very same message is there. Whoever keeps messages from view to view
+keeps their facts beside them, and gives them with a `Source`; a view has a table of its own otherwise.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from projector.context.word_sets import Vocabulary, WordSet, find_alike, words_of
+from projector.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+_MOST_FORMS: Final = 4
+
+
+class Facts(msgspec.Struct, gc=False):
+    """What is known of one message so far; None is not worked out yet. It holds the message, so that its `id` stays its."""
+
+    message: Message | None = None
+    weight: int | None = None
+    text: str | None = None
+    digest: str | None = None
+    calls: tuple[str, ...] | None = None
+    policy: tuple[int | None, ...] | None = None
+    pruned: tuple[int, Message | None] | None = None
+    words: tuple[Vocabulary, WordSet] | None = None
+    forms: dict[object, Message] | None = None
+    outcome: tuple[object, Any, Any] | None = None
+    changes: tuple[object, Any] | None = None
+    left_out: tuple[object, Any] | None = None
+    additions: tuple[object, str] | None = None
+    """What was told of it last, each with all that it was worked out of."""
+
+
+class FactTable:
+    """The facts of messages, by the identity of each, and of many of them together."""
+
+    __slots__ = ("_unlike", "_vocabulary", "known", "paired")
+
+    def __init__(self) -> None:
+        self.known: dict[int, Facts] = {}
+        self.paired: tuple[Message, ...] = ()
+        """The longest view that was seen to be paired: one that begins with it goes on from there."""
+        self._vocabulary: Vocabulary | None = None
+        self._unlike: dict[float, frozenset[int]] = {}
+
+    def cover(self, messages: Iterable[Message]) -> None:
+        """Keeps these messages, and what is worked out of them."""
+        known = self.known
+        known |= {id(message): Facts(message) for message in messages if id(message) not in known}
+
+    def only(self, messages: Iterable[Message]) -> FactTable:
+        """Another table, of these messages alone."""
+        table = FactTable()
+        for message in messages:
+            facts = self.known.get(id(message))
+            if facts is not None:
+                table.known[id(message)] = facts
+                table.known |= {id(form): self.known[id(form)] for form in (facts.forms or {}).values()}
+        table._vocabulary = self._vocabulary
+        return table
+
+    def word_sets(self, messages: Sequence[Message], text_of: Callable[[Message], str]) -> tuple[Vocabulary, list[WordSet]]:
+        """The words of the texts of messages."""
+        vocabulary = self._vocabulary
+        if vocabulary is None or len(messages) > 2 * vocabulary.made_of:
+            words = [words_of(text_of(message)) for message in messages]
+            vocabulary = self._vocabulary = Vocabulary(words)
+            sets = [vocabulary.number(one) for one in words]
+            for message, one in zip(messages, sets, strict=True):
+                facts_of(message).words = vocabulary, one
+            return vocabulary, sets
+        sets = []
+        for message in messages:
+            facts = facts_of(message)
+            if facts.words is None or facts.words[0] is not vocabulary:
+                facts.words = vocabulary, vocabulary.number(words_of(text_of(message)))
+            sets.append(facts.words[1])
+        return vocabulary, sets
+
+    def find_alike(self, messages: Sequence[Message], threshold: float, text_of: Callable[[Message], str]) -> dict[int, int]:
+        """See `word_sets.find_alike`. Those that were unlike each other before are not compared again."""
+        _, sets = self.word_sets(messages, text_of)
+        known = self._unlike.get(threshold, frozenset())
+        unlike = {place for place, message in enumerate(messages) if id(message) in known}
+        found = find_alike(sets, threshold, unlike)
+        kept = (id(message) for place, message in enumerate(messages) if place not in found)
+        self._unlike = {threshold: frozenset(name for name in kept if name in self.known)}
+        return found
+
+
+_TABLE: Final[ContextVar[FactTable | None]] = ContextVar("facts", default=None)
+
+
+@contextmanager
+def using(table: FactTable) -> Iterator[None]:
+    """Within this `facts_of` looks there, in threads that are begun within it, too."""
+    token = _TABLE.set(table)
+    try:
+        yield
+    finally:
+        _TABLE.reset(token)
+
+
+def table_in_use() -> FactTable:
+    """The one that `facts_of` looks into; one of its own where there is none."""
+    return _TABLE.get() or FactTable()
+
+
+def facts_of(message: Message) -> Facts:
+    """What is known of a message, to be read and filled in; what is filled in is lost for one that no table covers."""
+    table = _TABLE.get()
+    return Facts() if table is None else table.known.get(id(message)) or Facts()
+
+
+def form_of(message: Message, key: object, make: Callable[..., Message], *given: object) -> Message:
+    """Another form of a message, which `key` tells from others: the same one each time, if a table covers the message."""
+    table = _TABLE.get()
+    facts = None if table is None else table.known.get(id(message))
+    if table is None or facts is None:
+        return make(message, *given)
+    known = table.known
+    forms = facts.forms = facts.forms or {}
+    found = forms.get(key)
+    if found is None:
+        found = make(message, *given)
+        if len(forms) >= _MOST_FORMS:
+            for old in forms.values():
+                known.pop(id(old), None)
+            forms.clear()
+        forms[key] = found
+        known[id(found)] = Facts(found)
+    return found
