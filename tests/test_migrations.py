@@ -268,7 +268,8 @@ async def test_four_processes_open_an_old_file_at_once_and_one_of_them_migrates_
         migrated = [line for lines in told for line in lines if "stream.migrated" in line and f"component={component}" in line]
         assert len(migrated) == 1
     assert sorted(lines[-1].split() for lines in told) == [["25", "2"], ["26", "2"], ["27", "2"], ["28", "2"]]
-    assert names(tmp_path) == {"chat.db", "chat.db.stream-v1-backup", "chat.db.ledger-v1-backup"}
+    left = {name for name in names(tmp_path) if not name.endswith(("-wal", "-shm"))}  # who close at once: none may be the last
+    assert left == {"chat.db", "chat.db.stream-v1-backup", "chat.db.ledger-v1-backup"}
 
 
 async def install(path: Path, *scripts: str) -> None:
