@@ -179,6 +179,8 @@ class Appender:
             if (batch and batch[0].is_passed_over) or not await self._insert(trip, batch):
                 await self._sort_out(trip, batch)
         except Exception as error:  # noqa: BLE001 - it is the callers'
+            for request in batch:  # what is remembered of its stream is as if it were stored
+                request.is_stale = True
             if isinstance(error, StreamError) and len(batch) > 1:
                 await self._store_singly(trip, [request for request in batch if not request.is_stored])
             else:
