@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -258,7 +259,7 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_path_is_not_dropped_for_its_beginning() -> None:
     paths, long = KeptPaths(), path_of("1", "2")
     paths.put("a", long)
-    paths.put("a", long._replace(messages=long.messages[:1], places={"1": 0}, bytes_to=(1,)))
+    paths.put("a", replace(long, messages=long.messages[:1], places={"1": 0}, bytes_to=(1,)))
     assert paths.find("a") is long
     other = path_of("1")
     paths.put("a", other)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -77,7 +78,7 @@ async def read_source(
     turns, total, timeline = count_turns(path, steps, drafts, known.timeline)
     facts = FactTable()
     if kept_path is not None:
-        engine.tables.kept.put(conversation, kept_path._replace(steps=steps, timeline=timeline))
+        engine.tables.kept.put(conversation, replace(kept_path, steps=steps, timeline=timeline))
         facts = kept_path.facts
         facts.cover(committed)
     sending = _sending(said, () if run is None else drafts[run])

@@ -8,7 +8,8 @@ elsewhere stays in the memory of this process until it reads that conversation a
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
 from ledger.tables import walks
 from ledger.tables.messages import read
@@ -28,17 +29,18 @@ MOST_KEPT_BYTES: Final = 32 * 2**20
 _OBJECT_BYTES: Final = 500  # what a message takes beside its text
 
 
-class KeptPath(NamedTuple):
+@dataclass(frozen=True)
+class KeptPath:
     """The messages from the root to a leaf, where each stands, and what is known of them, as of a `mark`."""
 
     mark: tuple[int, int] = (-1, -1)
     messages: tuple[Message, ...] = ()
-    places: Mapping[str, int] = {}
+    places: Mapping[str, int] = field(default_factory=dict)
     bytes_to: tuple[int, ...] = ()
     """How large the path is up to each message."""
-    steps: Mapping[str, Steps] = {}
-    facts: FactTable = FactTable()
-    timeline: Timeline = Timeline()
+    steps: Mapping[str, Steps] = field(default_factory=dict)
+    facts: FactTable = field(default_factory=FactTable, compare=False)
+    timeline: Timeline = field(default_factory=Timeline)
 
     @property
     def size(self) -> int:
@@ -61,7 +63,7 @@ class KeptPath(NamedTuple):
         places = {**first, **{message.id: at for at, message in enumerate(new, place)}}
         messages, sizes = (*self.messages[:place], *new), (*self.bytes_to[:place], *bytes_to)
         if is_whole:
-            return self._replace(messages=messages, places=places, bytes_to=sizes)
+            return replace(self, messages=messages, places=places, bytes_to=sizes)
         return KeptPath(self.mark, messages, places, sizes, facts=self.facts.only(messages))
 
     def goes_beyond(self, other: KeptPath) -> bool:
@@ -119,7 +121,7 @@ async def read_last(sql: Sql, conversation: str, position: Position, leaf: str, 
 
 def _as_of(position: Position, kept: KeptPath) -> KeptPath:
     mark = (position.amended, position.rewound)
-    return kept if kept.mark == mark else _NOTHING._replace(mark=mark, facts=FactTable())
+    return kept if kept.mark == mark else replace(_NOTHING, mark=mark, facts=FactTable())
 
 
 def _place(base: KeptPath, way: walks.Walk) -> int:
