@@ -1,4 +1,4 @@
-"""The log in one SQLite file: a row holds one append, the schema holds the rules."""
+"""The log in one SQLite file: rows hold what was appended, the schema holds the rules."""
 
 from __future__ import annotations
 
