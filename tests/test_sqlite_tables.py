@@ -131,7 +131,18 @@ ATTACKS = [
 ]
 
 
+FILLED: list[bytes] = []
+
+
 async def fill(path: Path) -> None:
+    """A file as `fill_anew` makes it."""
+    if not FILLED:
+        await fill_anew(path)
+        FILLED.append(path.read_bytes())
+    path.write_bytes(FILLED[0])
+
+
+async def fill_anew(path: Path) -> None:
     """`s`: four events, truncated through 1, a producer; `gone`: deleted; `packed`: a chunk, an append; `many.N`: a batch."""
     async with open_store(str(path)) as store:
         await store.append("s", [NewEvent("t", b"a")], producer=Producer("p", 1, 0))
