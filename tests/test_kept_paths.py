@@ -194,7 +194,7 @@ async def test_an_erased_conversation_is_not_kept_where_it_was_erased(tmp_path: 
             await reading.transcript("nobody")
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.heavy) if seed > 2 else seed for seed in range(8)])
 async def test_whatever_two_do_in_turn_both_read_what_a_new_one_reads(tmp_path: Path, seed: int) -> None:
     random_ = random.Random(seed)
     async with two(tmp_path / "c.db") as ledgers:

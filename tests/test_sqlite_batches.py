@@ -112,6 +112,7 @@ async def test_many_batches_are_packed_by_stream(tmp_path: Path, rounds: int) ->
         await check(store, rounds)
 
 
+@pytest.mark.heavy
 async def test_what_comes_seldom_grows_together_in_one_chunk(tmp_path: Path) -> None:
     """Forty streams that append now and then, and as many others: no row for each of their appends."""
     path = tmp_path / "log.db"
