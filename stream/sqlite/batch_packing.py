@@ -63,7 +63,7 @@ async def pack_batches(sql: Sql, after: int) -> Packed:
             if part.last > streams[key][1]:
                 _add(runs.setdefault(key, []), part)
     chunks = [(key, run) for key, of_stream in runs.items() for run in of_stream]
-    earlier = await _small_chunks(sql, chunks)
+    earlier = await _small_chunks(sql, [(key, run) for key, run in chunks if run.last - run.n > streams[key][1]])
     for begin in range(0, len(chunks), _INSERT_CHUNKS):
         values: list[object] = []
         for key, run in chunks[begin : begin + _INSERT_CHUNKS]:
@@ -89,7 +89,10 @@ def _add(runs: list[Run], part: Run) -> None:
 
 
 async def _small_chunks(sql: Sql, chunks: Sequence[tuple[int, Run]]) -> dict[tuple[int, int], Row]:
-    """The small chunks right before short runs, by stream and last number: they are written anew together with these."""
+    """The small chunks right before short runs, by stream and last number: they are written anew together with these.
+
+    One below the floor is none of them: what was to go would live on with what came after it.
+    """
     begins = [(key, run.last - run.n) for key, run in chunks if len(run.items) < _FEW_APPENDS and not run.is_damaged]
     rows = await sql(_BEFORE, (json.dumps(begins), _SMALL_CHUNK_BYTES, _MAX_CHUNK_EVENTS // 2)) if begins else []
     return {(row[0], row[1]): row for row in rows}

@@ -1,0 +1,61 @@
+"""Batches become chunks: what is below a floor goes, what is damaged stays and bars nothing else (laws 2, 6, 16)."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import asynccontextmanager, closing
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+import pytest
+
+from stream import NewEvent, open_store
+from stream.sqlite import SqliteStore
+from stream.sqlite.sweeping import Sweeper
+from tests.test_sqlite_batches import MANY, append_round, check, counts
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+NEEDLE = b"a needle in the third stream"
+
+
+@asynccontextmanager
+async def opened(path: Path) -> AsyncIterator[SqliteStore]:
+    async with open_store(str(path)) as store:
+        assert isinstance(store, SqliteStore)
+        yield store
+
+
+async def pack(store: SqliteStore) -> None:
+    """All batches there are, for the sake of a stream that has something below its floor in the newest of them."""
+    await append_round(store, 0, range(100, 100 + MANY))
+    await append_round(store, 0, range(100, 100 + MANY))
+    await store.truncate("s100", through=(await store.bounds("s100")).head)
+    await store.settle()
+
+
+async def test_what_was_deleted_is_not_taken_along_by_what_comes_behind_it(tmp_path: Path) -> None:
+    """A small chunk is written anew together with what follows it: not where it lies below the floor, and is to go."""
+    path = tmp_path / "log.db"
+    async with opened(path) as store:
+        await append_round(store, 1)
+        await asyncio.gather(*(store.append(f"s{n}", [NewEvent("t", NEEDLE)]) for n in range(MANY)))
+        await pack(store)
+        assert counts(path)[0] == 0
+        with patch.object(Sweeper, "sweep"):  # as if the process were killed before it came to that
+            await store.delete("s3")
+        await append_round(store, 3)
+        assert counts(path)[0] == 1
+    async with opened(path) as store:
+        await store.settle()
+
+        await check(store, 3, [3], after=2)
+        assert counts(path)[0] == 0
+    with closing(sqlite3.connect(path)) as raw:
+        assert raw.execute(
+            "SELECT last, n FROM chunks AS c JOIN streams AS s ON s.id = stream WHERE name = 's3'"
+        ).fetchall() == [(3, 1)]
