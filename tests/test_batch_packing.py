@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from stream import NewEvent, open_store
+from stream import CorruptEvent, NewEvent, open_store
 from stream.sqlite import SqliteStore
 from stream.sqlite.sweeping import Sweeper
 from tests.test_sqlite_batches import MANY, append_round, check, counts
@@ -59,3 +59,44 @@ async def test_what_was_deleted_is_not_taken_along_by_what_comes_behind_it(tmp_p
         assert raw.execute(
             "SELECT last, n FROM chunks AS c JOIN streams AS s ON s.id = stream WHERE name = 's3'"
         ).fetchall() == [(3, 1)]
+
+
+DAMAGE = {
+    "floor": "UPDATE streams SET floor = 4, changed = changed + 1 WHERE name = 's3'",
+    "head": "UPDATE streams SET head = 2 WHERE name = 's3'",
+    "row": "UPDATE appends SET n = 3 WHERE last = 7 AND stream = (SELECT id FROM streams WHERE name = 's3')",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+async def test_a_damaged_number_of_a_stream_costs_no_event_and_bars_no_other_batch(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "log.db"
+    others = [n for n in range(MANY) if n != 3]
+    async with opened(path) as store:
+        for number in range(1, 7):
+            await append_round(store, number)
+        await store.append("s3", [NewEvent("t", b"3.7")])
+        with closing(sqlite3.connect(path)) as raw:
+            before = raw.execute("SELECT * FROM streams WHERE name = 's3'").fetchall()
+            harm(raw, DAMAGE[damage])
+        for number in range(7, 120):
+            await append_round(store, number, others)
+        await store.append("other", [NewEvent("t", b"")])
+        assert counts(path)[0] < 40
+        await check(store, 119, others)
+        with pytest.raises(CorruptEvent):
+            await check(store, 7, [3])
+    with closing(sqlite3.connect(path)) as raw:  # nothing of it was taken for what was to go
+        if damage == "row":
+            harm(raw, DAMAGE["row"].replace("n = 3", "n = 1"))
+        else:
+            harm(raw, "UPDATE streams SET head = ?, floor = ? WHERE name = 's3'", *before[0][2:4])
+    async with opened(path) as store:
+        await check(store, 7, [3])
+
+
+def harm(raw: sqlite3.Connection, statement: str, *parameters: object) -> None:
+    for trigger in ("events_never_change", "head_floor_and_origin_never_fall_and_each_change_is_numbered"):
+        raw.execute(f"DROP TRIGGER IF EXISTS {trigger}")
+    assert raw.execute(statement, parameters).rowcount == 1
+    raw.commit()
