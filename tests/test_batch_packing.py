@@ -10,14 +10,16 @@ from unittest.mock import patch
 
 import pytest
 
-from stream import CorruptEvent, NewEvent, open_store
+from stream import CorruptEvent, NewEvent, StoreClosed, open_store
 from stream.sqlite import SqliteStore
 from stream.sqlite.sweeping import Sweeper
 from tests.test_sqlite_batches import MANY, append_round, check, counts
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
+
+    from stream.database import Sql
 
 pytestmark = pytest.mark.anyio
 NEEDLE = b"a needle in the third stream"
@@ -48,7 +50,8 @@ async def test_what_was_deleted_is_not_taken_along_by_what_comes_behind_it(tmp_p
         assert counts(path)[0] == 0
         with patch.object(Sweeper, "sweep"):  # as if the process were killed before it came to that
             await store.delete("s3")
-        await append_round(store, 3)
+            await append_round(store, 3)
+            await store.truncate("s19", through=3)  # is swept first, and with it all of the batch is packed
         assert counts(path)[0] == 1
     async with opened(path) as store:
         await store.settle()
@@ -100,3 +103,26 @@ def harm(raw: sqlite3.Connection, statement: str, *parameters: object) -> None:
         raw.execute(f"DROP TRIGGER IF EXISTS {trigger}")
     assert raw.execute(statement, parameters).rowcount == 1
     raw.commit()
+
+
+async def test_a_sweep_comes_to_its_end_beside_writers_that_never_rest(tmp_path: Path) -> None:
+    async with opened(tmp_path / "log.db") as store:
+        for number in range(1, 6):
+            await append_round(store, number)
+        packs, transact = 0, store.database.transact
+
+        async def transact_beside_others(job: Callable[[Sql], Awaitable[object]]) -> object:
+            """Whenever it has packed, there is another batch that holds some of every stream."""
+            nonlocal packs
+            told = await transact(job)
+            packs += 1
+            await append_round(store, packs + 5)
+            if packs > 3:
+                raise StoreClosed("it would never end")
+            return told
+
+        with patch.object(store.database, "transact", transact_beside_others):
+            await store.truncate("s3", through=3)
+            await store.settle()
+        assert packs == 1
+        await check(store, 6, after=3)

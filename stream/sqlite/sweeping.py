@@ -39,7 +39,11 @@ DELETE FROM {table} WHERE pos IN (
   WHERE before < ?3)
 RETURNING 1"""
 _IN_BATCHES: Final = """
-SELECT count(*) FROM batches WHERE pos > ?2 AND instr(heads, (SELECT '"' || id || '":' FROM streams WHERE name = ?1))"""
+SELECT count(*) FROM (
+  SELECT floor, CAST(substr(heads, instr(heads, mark) + length(mark), 20) AS INTEGER) AS head
+  FROM (SELECT floor, '"' || id || '":' AS mark FROM streams WHERE name = ?1) JOIN batches ON instr(heads, mark)
+  WHERE pos > ?2)
+WHERE (head >> 16) - (head & 65535) < floor"""
 _LEFT: Final = """
 SELECT name FROM streams AS s WHERE name > ?1 AND floor > 0 AND (
   EXISTS (SELECT 1 FROM batches WHERE instr(heads, '"' || s.id || '":')) OR
@@ -99,7 +103,10 @@ class Sweeper:
             _LOG.warning("stream.sweep_stopped", path=self._database.path, error=type(error).__name__)
 
     async def _empty_batches(self, stream_id: str) -> None:
-        """Packs the batches up to the last one that holds some of a stream: what is below its floor goes with them."""
+        """Packs the batches up to the last one that holds some of a stream below its floor: that goes with them.
+
+        What is appended meanwhile lies above it, so this comes to an end however much that is.
+        """
         after = 0
         while True:
             began = time.monotonic()
