@@ -10,8 +10,9 @@ from unittest.mock import patch
 
 import pytest
 
-from stream import CorruptEvent, NewEvent, StoreClosed, open_store
+from stream import CorruptEvent, NewEvent, SeqConflict, StoreClosed, open_store
 from stream.sqlite import SqliteStore
+from stream.sqlite.statistics import stream_statistics
 from stream.sqlite.sweeping import Sweeper
 from tests.test_sqlite_batches import MANY, append_round, check, counts
 
@@ -99,7 +100,11 @@ async def test_a_damaged_number_of_a_stream_costs_no_event_and_bars_no_other_bat
 
 
 def harm(raw: sqlite3.Connection, statement: str, *parameters: object) -> None:
-    for trigger in ("events_never_change", "head_floor_and_origin_never_fall_and_each_change_is_numbered"):
+    for trigger in (
+        "batches_never_change",
+        "events_never_change",
+        "head_floor_and_origin_never_fall_and_each_change_is_numbered",
+    ):
         raw.execute(f"DROP TRIGGER IF EXISTS {trigger}")
     assert raw.execute(statement, parameters).rowcount == 1
     raw.commit()
@@ -126,3 +131,34 @@ async def test_a_sweep_comes_to_its_end_beside_writers_that_never_rest(tmp_path:
             await store.settle()
         assert packs == 1
         await check(store, 6, after=3)
+
+
+async def test_where_a_batch_does_not_tell_a_retry_is_told_so_and_those_beside_it_hear_of_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with opened(path) as store:
+        for number in range(1, 5):
+            await append_round(store, number)
+        with closing(sqlite3.connect(path)) as raw:
+            harm(raw, "UPDATE batches SET places = x'00', again = x'00' WHERE pos = 2")
+        event = [NewEvent("t", b"")]
+        retries = [store.append("s3", event, expected_seq=seq, append_id="i") for seq in (1, 2, 3)]
+        others = [store.append(f"s{n}", event, expected_seq=9) for n in range(4, MANY)]
+        told = await asyncio.gather(*retries, *others, return_exceptions=True)
+        assert [type(each) for each in told] == [CorruptEvent, *[SeqConflict] * (MANY - 2)]
+        assert isinstance(told[0], CorruptEvent)
+        assert (told[0].stream_id, told[0].seq) == ("s3", 2)
+
+
+async def test_what_can_not_be_swept_is_counted(tmp_path: Path) -> None:
+    """Or an erasure would be told to be proven while its bytes lie there."""
+    path = tmp_path / "log.db"
+    async with opened(path) as store:
+        for number in range(1, 5):
+            await append_round(store, number)
+        with closing(sqlite3.connect(path)) as raw:
+            harm(raw, "UPDATE batches SET places = x'00', again = x'00' WHERE pos = 2")
+        await store.delete("s3")
+        await store.settle()
+        held = await stream_statistics(store.database, "s3")
+        assert held is not None
+        assert (held.rows, held.unswept_rows) == (1, 1)

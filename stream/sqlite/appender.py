@@ -43,7 +43,9 @@ _YIELD_ROWS: Final = 16
 _YIELD_S: Final = 30e-6  # SQLite's thread needs the interpreter to begin; without this it waits until this one is idle
 _EARLIER: Final = "SELECT n FROM appends WHERE stream = ? AND last = ? AND append_id = ?"
 _EARLIER_CHUNK: Final = "SELECT last, n, crc, data FROM chunks WHERE stream = ? AND last >= ? ORDER BY last LIMIT 1"
-_BATCHES_OF: Final = "SELECT places, again, data FROM batches WHERE instr(heads, ?)"
+_EARLIER_BATCH: Final = """
+SELECT places, again, data FROM batches WHERE instr(heads, ?1)
+AND CAST(substr(heads, instr(heads, ?1) + length(?1), 20) AS INTEGER) >> 16 >= ?2 ORDER BY pos LIMIT 1"""
 
 
 class Appender:
@@ -280,8 +282,11 @@ async def _find_earlier(sql: Sql, append: Append, stream: Stream) -> AppendResul
         chunks = await sql(_EARLIER_CHUNK, (stream.key, last))
         found = bool(chunks) and holds_append(append.stream_id, chunks[0], last, count, append.aid)
     if not found:
-        rows = await sql(_BATCHES_OF, (f'"{stream.key}":',))
-        found = any((held.last, held.n, held.aid) == (last, count, append.aid) for held in appends_of(rows, stream.key))
+        rows = await sql(_EARLIER_BATCH, (f'"{stream.key}":', last))
+        try:
+            found = any((held.last, held.n, held.aid) == (last, count, append.aid) for held in appends_of(rows, stream.key))
+        except ValueError as error:
+            raise CorruptEvent(append.stream_id, append.expected_seq + 1, str(error)) from error
     return AppendResult(append.expected_seq + 1, last) if found else None
 
 
