@@ -77,9 +77,12 @@ class Appender:
         return await request.answer
 
     def _flush(self) -> None:
-        """Hands what waits to SQLite's thread, one batch behind the other; what can't go so has a turn of the writer."""
+        """Hands what waits to SQLite's thread, one batch behind the other; what can't go so has a turn of the writer.
+
+        What is to be tried again goes first, however many come meanwhile.
+        """
         self._is_planned = False
-        while self._waiting and self._on_their_way < _MAX_ON_THEIR_WAY and not self._is_held:
+        while self._waiting and self._on_their_way < _MAX_ON_THEIR_WAY and not (self._is_held or self._again):
             batch = self._take()
             if not batch:
                 return
