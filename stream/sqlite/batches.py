@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import zlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -113,11 +112,18 @@ def unpack_batch(places: bytes, again: bytes, data: bytes) -> Iterator[Placed]:
         yield Placed(stream, StoredAppend(last, n, at, aid or b"", crc, data[begin:end]))
 
 
-def appends_of(rows: Iterable[Sequence[object]], stream: int) -> Iterator[StoredAppend]:
-    """What rows of (places, again, data) hold of a stream; raises `ValueError`."""
-    for placed in itertools.chain.from_iterable(unpack_batch(*row) for row in rows):  # type: ignore[arg-type]
-        if placed.stream == stream:
-            yield placed.append
+def appends_of(rows: Iterable[Sequence[Any]], stream: int) -> Iterator[StoredAppend]:
+    """What rows of (places, again, data) hold of a stream; raises `ValueError`.
+
+    Most of what they hold is of others, and is passed over with as little as can be.
+    """
+    for places, again, data in rows:
+        at, found = _places(places, again, data)
+        end = 0
+        for key, last, n, aid, crc, size in found:
+            end += size
+            if key == stream:
+                yield StoredAppend(last, n, at, aid or b"", crc, data[end - size : end])
 
 
 def keys_of(heads: str) -> list[int]:
