@@ -104,6 +104,7 @@ async def test_a_damaged_number_of_a_stream_costs_no_event_and_bars_no_other_bat
 def harm(raw: sqlite3.Connection, statement: str, *parameters: object) -> None:
     for trigger in (
         "batches_never_change",
+        "chunks_never_change",
         "events_never_change",
         "head_floor_and_origin_never_fall_and_each_change_is_numbered",
     ):
@@ -215,3 +216,20 @@ async def test_a_batch_goes_only_where_chunks_hold_all_of_it(tmp_path: Path, pie
             )
         if pieces == [(2, 50), (51, 100)]:
             assert raw.execute("DELETE FROM batches").rowcount == 1
+
+
+async def test_a_damaged_chunk_stays_by_itself_and_keeps_nothing_behind_it_from_being_packed(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with opened(path) as store:
+        await append_round(store, 1)
+        await pack(store)
+        with closing(sqlite3.connect(path)) as raw:
+            harm(raw, "UPDATE chunks SET crc = crc + 1 WHERE stream = (SELECT id FROM streams WHERE name = 's3')")
+        await append_round(store, 2)
+        await append_round(store, 3)
+        await pack(store)
+        assert counts(path)[0] == 0
+        await check(store, 3, [n for n in range(MANY) if n != 3])
+        await check(store, 3, [3], after=1)
+        with pytest.raises(CorruptEvent):
+            await check(store, 3, [3])
