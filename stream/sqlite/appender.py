@@ -1,12 +1,13 @@
-"""The append path: whatever waits goes into one statement, and the schema says which rows went in.
+"""The append path: whatever waits goes into one statement or two, and the schema says what went in.
 
-An append is a row of a multi-row INSERT in autocommit: one commit for all, and nothing that a cancelled caller
-could split. Rows are matched by append id, never by place. Without an expectation an append is chained behind the
-head this process knows, and tried again where another process was faster.
+An append is in autocommit, a row of its own or one of those that a row holds together: one commit for all, and nothing
+that a cancelled caller could split. Rows are matched by append id, never by place. Without an expectation an append is
+chained behind the head this process knows, and tried again where another process was faster.
 
-Each batch is one trip to SQLite's thread, with no task in between. While it is stored there, this thread answers the one
+Each statement is one trip to SQLite's thread, with no task in between. While it runs there, this thread answers the one
 before and takes what its callers append next. What was not stored at once has a turn of the database's writer, which waits
-for locks and asks why: an append of an unknown stream or producer, and one that was passed over.
+for locks and asks why: an append of an unknown stream or producer, and one that was passed over. A turn comes behind all
+that is on its way, so that nobody overtakes what met a lock there.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _BATCHES_OF: Final = "SELECT places, again, data FROM batches WHERE instr(heads,
 
 
 class Appender:
-    """Collects appends and stores them in batches, in turns of the database's writer."""
+    """Collects appends and stores them, those that wait together at once."""
 
     def __init__(self, database: Database, clock_ms: Callable[[], int], stored: Callable[[str], None], batches: int) -> None:
         self._database = database
@@ -111,14 +112,14 @@ class Appender:
             for request in batch:
                 request.is_stale = True
         self._again += [request for request in batch if not (request.is_stored or request.answer.done())]
+        self._is_held = self._is_held or bool(self._again)
         self._packer.pack_due()
-        if self._again:
-            if not self._on_their_way:
-                self._waiting.extendleft(reversed(self._again))
-                self._again.clear()
-                self._hold()
-        elif self._waiting:
+        if not self._is_held:
             self._flush()
+        elif not self._on_their_way:
+            self._waiting.extendleft(reversed(self._again))
+            self._again.clear()
+            self._ask_for_turn()
 
     def _answer(self, batch: list[Request]) -> None:
         """Callers that append in step: half of them first, so that something is stored while the others are answered."""
@@ -130,10 +131,13 @@ class Appender:
             self._accept(batch)
 
     def _hold(self) -> None:
-        """Asks for a turn of the writer: until it is over nothing else is handed over."""
-        if not self._is_held:
-            self._is_held = True
-            self._database.hold(self._take_turn).add_done_callback(self._end_turn)
+        """Nothing else is handed over until a turn of the writer is over, which comes behind all that is on its way."""
+        self._is_held = True
+        if not self._on_their_way:
+            self._ask_for_turn()
+
+    def _ask_for_turn(self) -> None:
+        self._database.hold(self._take_turn).add_done_callback(self._end_turn)
 
     def _end_turn(self, turn: asyncio.Future[None]) -> None:
         self._is_held = False
@@ -142,8 +146,7 @@ class Appender:
             _refuse(self._waiting, error)
             self._waiting.clear()
         self._packer.pack_due()
-        if self._waiting:
-            self._flush()
+        self._flush()
 
     async def _take_turn(self, trip: Trip) -> None:
         batch = self._take()
