@@ -63,14 +63,10 @@ class Mark(NamedTuple):
     n: int
 
 
-def fits(last: int, n: int, size_bytes: int) -> bool:
-    """Whether an append may be in a batch."""
-    return size_bytes <= MAX_DATA_BYTES and n <= MAX_EVENTS and last < _MAX_LAST
-
-
-def mark_fits(epoch: int, seq: int) -> bool:
-    """Whether the append of a producer may be in a batch."""
-    return epoch < 1 << _MARK_EPOCH_BITS and seq < 1 << _MARK_SEQ_BITS
+def fits(last: int, n: int, size_bytes: int, mark: Mark | None) -> bool:
+    """Whether an append may be in a batch: it is small, and its numbers have room in `heads` and `marks`."""
+    has_room = mark is None or (mark.epoch < 1 << _MARK_EPOCH_BITS and mark.seq < 1 << _MARK_SEQ_BITS)
+    return has_room and size_bytes <= MAX_DATA_BYTES and n <= MAX_EVENTS and last < _MAX_LAST
 
 
 def pack_batch(
