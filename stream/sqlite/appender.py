@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from stream.admission import Append, admit
 from stream.errors import CorruptEvent, StoreClosed, StreamError
 from stream.records import AppendResult
-from stream.sqlite.batches import appends_of
+from stream.sqlite.batches import OF_STREAM, appends_of
 from stream.sqlite.bounds import read_watermark
 from stream.sqlite.chunks import holds_append
 from stream.sqlite.inserts import Insert, Request, plan_inserts
@@ -44,7 +44,6 @@ _YIELD_ROWS: Final = 16
 _YIELD_S: Final = 30e-6  # SQLite's thread needs the interpreter to begin; without this it waits until this one is idle
 _EARLIER: Final = "SELECT n FROM appends WHERE stream = ? AND last = ? AND append_id = ?"
 _EARLIER_CHUNK: Final = "SELECT last, n, crc, data FROM chunks WHERE stream = ? AND last >= ? ORDER BY last LIMIT 1"
-_BATCHES_OF: Final = "SELECT places, again, data FROM batches WHERE instr(heads, ?)"
 
 
 class Appender:
@@ -283,8 +282,8 @@ async def _find_earlier(sql: Sql, append: Append, stream: Stream) -> AppendResul
         chunks = await sql(_EARLIER_CHUNK, (stream.key, last))
         found = bool(chunks) and holds_append(append.stream_id, chunks[0], last, count, append.aid)
     if not found:
-        rows = await sql(_BATCHES_OF, (f'"{stream.key}":',))
-        found = any((held.last, held.n, held.aid) == (last, count, append.aid) for held in appends_of(rows, stream.key))
+        in_batches = appends_of(await sql(OF_STREAM, (append.stream_id,)))
+        found = any((held.last, held.n, held.aid) == (last, count, append.aid) for held in in_batches)
     return AppendResult(append.expected_seq + 1, last) if found else None
 
 

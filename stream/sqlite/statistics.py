@@ -11,13 +11,12 @@ import msgspec
 
 from stream.errors import CorruptEvent, Truncated
 from stream.limits import check_id
-from stream.sqlite.batches import appends_of, unpack_batch
+from stream.sqlite.batches import OF_STREAM, appends_of, unpack_batch
 from stream.sqlite.chunks import split
 from stream.sqlite.pages import read_page
 
 if TYPE_CHECKING:
     from stream.database import Row, Sql
-    from stream.sqlite.chunks import StoredAppend
     from stream.sqlite.database import Database
 
 _STORE: Final = """
@@ -35,9 +34,6 @@ _ROWS: Final = """
 SELECT count(*), coalesce(sum(bytes), 0)
 FROM (SELECT length(data) AS bytes FROM chunks UNION ALL SELECT length(data) FROM appends
   UNION ALL SELECT length(data) FROM batches)"""
-_BATCHES_OF: Final = """
-SELECT places, again, data, s.id FROM batches JOIN streams AS s ON instr(heads, '"' || s.id || '":')
-WHERE s.name = ? ORDER BY pos"""
 _EDGE_BATCHES: Final = """
 SELECT places, again, data FROM batches WHERE pos IN (SELECT min(pos) FROM batches UNION SELECT max(pos) FROM batches)"""
 _OF_STREAM: Final = """
@@ -167,10 +163,7 @@ async def _count_stream(sql: Sql, stream_id: str) -> StreamStatistics | None:
 
 async def _in_batches(sql: Sql, stream_id: str, floor: int) -> tuple[int, int, int]:
     """As many appends of a stream are in batches, with so many bytes, and so many of them below the floor."""
-    found: list[StoredAppend] = []
-    for *row, key in await sql(_BATCHES_OF, (stream_id,)):
-        with suppress(ValueError):  # verify tells
-            found += appends_of([row], key)
+    found = appends_of(await sql(OF_STREAM, (stream_id,)))
     return len(found), sum(len(append.data) for append in found), sum(append.last <= floor for append in found)
 
 
