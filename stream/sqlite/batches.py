@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 MAX_DATA_BYTES: Final = 1024
 """An append with more lies in a row of its own: it would be written twice."""
 
+OF_KEYS: Final = "SELECT s.id, s.name, s.floor FROM json_each(?) AS key CROSS JOIN streams AS s ON s.id = key.value"
+"""What packing asks of the streams whose keys are in a JSON list."""
+
 OF_STREAM: Final = """
 SELECT s.id AS stream, CAST(substr(heads, instr(heads, mark) + length(mark), 20) AS INTEGER) AS head, places, again, data, pos
 FROM (SELECT id, '"' || id || '":' AS mark FROM streams WHERE name = ?1) AS s JOIN batches ON instr(heads, mark) ORDER BY pos"""
@@ -131,12 +134,12 @@ def appends_of(rows: Iterable[Row]) -> list[StoredAppend]:
     return appends
 
 
-def keys_of(heads: str) -> list[int]:
-    """The keys of the streams of a batch, by its heads; none where they are damaged."""
+def heads_of(heads: object) -> dict[int, int]:
+    """The new head of each stream of a batch, by its key; none where they are damaged."""
     try:
-        return [int(key) for key in _HEADS.decode(heads)]
+        return {int(key): split_head(head)[0] for key, head in _HEADS.decode(heads).items()}  # type: ignore[arg-type]
     except (TypeError, ValueError, msgspec.MsgspecError):
-        return []
+        return {}
 
 
 def parts_of(columns: Sequence[Any], names: Mapping[int, str]) -> dict[int, Run]:
