@@ -175,7 +175,10 @@ def _places(places: bytes, again: bytes, data: bytes) -> tuple[int, list[tuple[i
     sound = next((blob for blob in (places, again) if _is_sound(blob)), None)
     if sound is None or not isinstance(data, bytes):
         raise ValueError("the places of a batch are damaged")
-    return _PLACES.decode(memoryview(sound)[_CRC_BYTES:])
+    try:
+        return _PLACES.decode(memoryview(sound)[_CRC_BYTES:])
+    except msgspec.MsgspecError as error:  # somebody else has written it
+        raise ValueError("the places of a batch are none") from error
 
 
 def _is_sound(blob: object) -> bool:
