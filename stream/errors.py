@@ -29,16 +29,16 @@ class Truncated(StreamError):
 class Diverged(StreamError):
     """The position belongs to another history of this stream: beyond the head, or of another `incarnation`.
 
-    Of a token of the change feed `stream_id` is empty.
+    Of a token of the change feed `stream_id` is empty, and the numbers are those of changes.
     """
 
     def __init__(self, stream_id: str, after: int, head: int, *, incarnation: str | None = None) -> None:
         why = f"stream {stream_id!r} ends at {head}, there is nothing to follow after {after}: load it anew"
         if not stream_id:
-            why = (
-                f"the token belongs to another life of the store, {incarnation!r}: "
-                "take what you have made of it anew, and begin without a token"
-            )
+            where = f"was given after {after} changes, the store has seen {head}: it was put back to what it was before"
+            if incarnation is not None:
+                where = f"belongs to another life of the store, {incarnation!r}"
+            why = f"the token {where}: take what you have made of it anew, and begin without a token"
         elif incarnation is not None:
             why = (
                 f"position {after} of stream {stream_id!r} belongs to another life of the store, {incarnation!r}: "

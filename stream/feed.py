@@ -54,6 +54,12 @@ def open_place(token: str, incarnation: str) -> FeedPlace:
     return place
 
 
+def check_reached(place: FeedPlace, last: int) -> None:
+    """Raises `Diverged` for a place behind the number of the last change: others will have the numbers up to there."""
+    if max(place.since, place.through) > last:
+        raise Diverged("", max(place.since, place.through), last)
+
+
 def check_page(limit: int) -> int:
     """Returns `limit`, or raises `ValueError` unless it is a whole number from 1."""
     if check_position("limit", limit) == 0:

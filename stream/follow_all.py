@@ -32,8 +32,9 @@ async def follow_all(store: EventStore, *, after: str = "", prefix: str = "") ->
     come only with a `prefix` that begins so.
 
     Without a token it begins with all that is there, streams without end one after the other. Holds one page of events,
-    however far behind it is. Raises `Diverged` for a token of another life of the store, `ValueError` for what is no
-    token, `CorruptEvent` where a stream is damaged, and `StoreClosed` when the store is closed under it.
+    however far behind it is. Raises `Diverged` for a token of another life of the store, or of a later state than it is
+    in, `ValueError` for what is no token, `CorruptEvent` where a stream is damaged, and `StoreClosed` when the store is
+    closed under it.
     """
     check_prefix("prefix", prefix)
     token, reached = _open(after)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from stream.admission import Append, Watermark, admit, check_adoption, prepare
 from stream.clock import now_ms
 from stream.errors import SeqConflict, StoreClosed, Truncated
-from stream.feed import FeedPlace, check_page, open_place, seal_place
+from stream.feed import FeedPlace, check_page, check_reached, open_place, seal_place
 from stream.home import Home
 from stream.limits import check_id, check_position, check_prefix, cut_page
 from stream.records import AppendResult, Bounds, Changes, Event, Producer, Snapshot, SnapshotInfo, StreamInfo
@@ -246,6 +246,7 @@ class _Feed:
         stream.changes.append((self.number, stream.head))
 
     def read(self, place: FeedPlace, limit: int) -> tuple[list[str], list[tuple[int, int]], FeedPlace, FeedPlace]:
+        check_reached(place, self.number)
         while True:
             begin = place if place.through else FeedPlace(place.since, {}, self.number)
             moved = sorted(self._changed_since(begin.since), key=lambda stream: stream.key)

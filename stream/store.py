@@ -102,7 +102,8 @@ class EventStore(Protocol):
         nothing more; so does one with fewer than `limit`, of what there was when the first page was asked for with the
         token of a last one. Keep the token to go on from there, for as long as you like: it belongs to this incarnation.
         It is some hundred characters, or some thousand where thousands of streams have changed one after the other.
-        Raises `Diverged` for a token of another one, `ValueError` for what is no token.
+        Raises `Diverged` for a token of another one, and of a file that was put back to what it was before; `ValueError`
+        for what is no token.
         """
         ...
 

@@ -39,7 +39,7 @@ async def main():
         print("ready", flush=True)
         sys.stdin.readline()
         for n in range(int(sys.argv[3])):
-            await asyncio.gather(*(store.append(f"{sys.argv[2]}{k}", [NewEvent("n", b"%d" % n)]) for k in range(n % 5 + 1)))
+            await asyncio.gather(*(store.append(f"{sys.argv[2]}{k}", [NewEvent("n", b"%d" % n)]) for k in range(n % 10 + 1)))
             if n % 20 == 19:
                 await store.truncate(f"{sys.argv[2]}0", through=(await store.bounds(f"{sys.argv[2]}0")).head)
     print("done", flush=True)
@@ -107,7 +107,7 @@ async def test_a_reader_that_is_killed_again_and_again_misses_and_repeats_nothin
         assert seq == reached[stream_id] + 1 if is_event else seq > reached[stream_id]
         reached[stream_id] = seq
     assert reached == heads
-    assert len(heads) == 10
+    assert len(heads) == 20
 
 
 async def test_a_follower_of_all_sees_what_another_process_appends(tmp_path: Path) -> None:
@@ -124,10 +124,35 @@ async def test_a_follower_of_all_sees_what_another_process_appends(tmp_path: Pat
                 async for item, _ in feed:
                     assert isinstance(item, Event)
                     seen[item.stream_id] += 1
-                    if sum(seen.values()) == 60:
+                    if sum(seen.values()) == 110:
                         break
         assert end(*writers) == [0, 0]
         assert seen == {info.stream_id: info.head async for info in store.streams()}
+
+
+async def test_a_token_of_a_file_that_was_put_back_is_told_so(tmp_path: Path) -> None:
+    """Its numbers will be given to other changes, which would be passed over."""
+    path = tmp_path / "log.db"
+    tokens = []
+    for _ in range(3):
+        async with open_store(str(path)) as store:
+            await store.append("s", [NewEvent("t", b"")])
+            await store.append("t", [NewEvent("t", b"")])
+            tokens.append((await store.changes()).token)
+            tokens.append((await store.changes(limit=1)).token)
+        if len(tokens) == 4:
+            copied = path.read_bytes()
+    path.write_bytes(copied)
+    async with open_store(str(path)) as store:
+        for token in tokens[:4]:
+            await store.changes(after=token)
+        await store.append("s", [NewEvent("t", b"")])
+        for token in tokens[4:]:
+            with pytest.raises(Diverged, match="put back") as diverged:
+                await store.changes(after=token)
+            assert (diverged.value.after, diverged.value.head) == (6, 5)
+            with pytest.raises(Diverged):
+                await anext(follow_all(store, after=token))
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from stream.errors import CorruptEvent, StoreClosed, StreamError
 from stream.records import AppendResult
 from stream.sqlite.batches import OF_STREAM, appends_of
 from stream.sqlite.bounds import read_watermark
-from stream.sqlite.chunks import holds_append
+from stream.sqlite.chunks import holds_append, unpack
 from stream.sqlite.inserts import Insert, Request, plan_inserts
 from stream.sqlite.key_cache import KeyCache, Stream
 from stream.sqlite.packing import Packer
@@ -75,9 +75,12 @@ class Appender:
         return await request.answer
 
     def _flush(self) -> None:
-        """Hands what waits to SQLite's thread, one batch behind the other; what can't go so has a turn of the writer."""
+        """Hands what waits to SQLite's thread, one batch behind the other; what can't go so has a turn of the writer.
+
+        What is to be tried again goes first, however many come meanwhile.
+        """
         self._is_planned = False
-        while self._waiting and self._on_their_way < _MAX_ON_THEIR_WAY and not self._is_held:
+        while self._waiting and self._on_their_way < _MAX_ON_THEIR_WAY and not (self._is_held or self._again):
             batch = self._take()
             if not batch:
                 return
@@ -283,7 +286,10 @@ async def _find_earlier(sql: Sql, append: Append, stream: Stream) -> AppendResul
         found = bool(chunks) and holds_append(append.stream_id, chunks[0], last, count, append.aid)
     if not found:
         in_batches = appends_of(await sql(OF_STREAM, (append.stream_id,)))
-        found = any((held.last, held.n, held.aid) == (last, count, append.aid) for held in in_batches)
+        held = next((held for held in in_batches if held.last >= last), None)
+        if held is not None:
+            unpack(append.stream_id, held)
+            found = (held.last, held.n, held.aid) == (last, count, append.aid)
     return AppendResult(append.expected_seq + 1, last) if found else None
 
 

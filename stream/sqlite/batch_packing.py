@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -11,7 +12,7 @@ from stream.sqlite.batches import OF_KEYS, heads_of, parts_of
 from stream.sqlite.chunks import checksum, chunk_place, items_of, join
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from stream.database import Row, Sql
     from stream.sqlite.batches import Run
@@ -38,18 +39,45 @@ class Packed(NamedTuple):
     after: int
 
 
+class _Stream(NamedTuple):
+    name: str
+    floor: int
+
+
+class _Plan(NamedTuple):
+    """The chunks to make, by key of their stream; the batches that may go then, and the last one that may not."""
+
+    chunks: list[tuple[int, Run]]
+    gone: list[int]
+    damaged: int
+
+
 async def pack_batches(sql: Sql, after: int) -> Packed:
     """Packs the oldest batches behind a position; to be run in one transaction.
 
     What lies below the floor of its stream goes. What is damaged becomes a chunk that fails its checksum, for whoever reads
-    it to be told; only a batch that does not tell what it holds stays where it is.
+    it to be told. Only a batch that does not tell what it holds stays where it is, and one that holds some of a stream whose
+    floor can't be believed, or whose other rows are in the way.
     """
     rows = await sql(_OLDEST, (after, _AT_ONCE))
     keys = json.dumps(list({key for row in rows for key in heads_of(row[1])}))
-    streams = {int(key): (str(name), int(floor)) for key, name, floor in await sql(OF_KEYS, (keys,))}
-    names = {key: name for key, (name, _) in streams.items()}
+    streams = {int(key): _Stream(str(name), int(floor)) for key, name, floor in await sql(OF_KEYS, (keys,))}
+    await sql("SAVEPOINT before_chunks")
+    while True:
+        plan = _plan(rows, streams, after)
+        passed_over = {key for key, _ in plan.chunks} - await _insert(sql, streams, plan.chunks)
+        if not passed_over:
+            break
+        await sql("ROLLBACK TO before_chunks")
+        streams = {key: stream for key, stream in streams.items() if key not in passed_over}
+    await sql(_DELETE, (json.dumps(plan.gone),))
+    return Packed(len(plan.gone), plan.damaged)
+
+
+def _plan(rows: Sequence[Row], streams: Mapping[int, _Stream], after: int) -> _Plan:
+    names = {key: stream.name for key, stream in streams.items()}
     runs: dict[int, list[Run]] = {}
-    packed: list[int] = []
+    gone: list[int] = []
     damaged = after
     for pos, *columns in rows:
         try:
@@ -57,19 +85,24 @@ async def pack_batches(sql: Sql, after: int) -> Packed:
         except ValueError:
             damaged = pos
             continue
-        packed.append(pos)
+        gone.append(pos)
         for key, part in parts.items():
-            if part.last > streams[key][1]:
+            if part.last > streams[key].floor:
                 _add(runs.setdefault(key, []), part)
-    chunks = [(key, run) for key, of_stream in runs.items() for run in of_stream]
-    earlier = await _small_chunks(sql, chunks)
+    return _Plan([(key, run) for key, of_stream in runs.items() for run in of_stream], gone, damaged)
+
+
+async def _insert(sql: Sql, streams: Mapping[int, _Stream], chunks: Sequence[tuple[int, Run]]) -> set[int]:
+    """The keys of the streams all of whose chunks went in: the schema passes over what does not fit in."""
+    earlier = await _small_chunks(sql, [(key, run) for key, run in chunks if run.last - run.n > streams[key].floor])
+    left = Counter(key for key, _ in chunks)
     for begin in range(0, len(chunks), _INSERT_CHUNKS):
         values: list[object] = []
         for key, run in chunks[begin : begin + _INSERT_CHUNKS]:
-            values += _chunk(key, names[key], run, earlier.get((key, run.last - run.n)))
-        await sql(_INSERT + ", ".join(["(?, ?, ?, ?, ?)"] * (len(values) // 5)), values)
-    await sql(_DELETE, (json.dumps(packed),))
-    return Packed(len(packed), damaged)
+            values += _chunk(key, streams[key].name, run, earlier.get((key, run.last - run.n)))
+        text = _INSERT + ", ".join(["(?, ?, ?, ?, ?)"] * (len(values) // 5)) + " RETURNING stream"
+        left.subtract(int(key) for (key,) in await sql(text, values))
+    return {key for key, count in left.items() if not count}
 
 
 def _add(runs: list[Run], part: Run) -> None:
@@ -88,7 +121,10 @@ def _add(runs: list[Run], part: Run) -> None:
 
 
 async def _small_chunks(sql: Sql, chunks: Sequence[tuple[int, Run]]) -> dict[tuple[int, int], Row]:
-    """The small chunks right before short runs, by stream and last number: they are written anew together with these."""
+    """The small chunks right before short runs, by stream and last number: they are written anew together with these.
+
+    One below the floor is none of them: what was to go would live on with what came after it.
+    """
     begins = [(key, run.last - run.n) for key, run in chunks if len(run.items) < _FEW_APPENDS and not run.is_damaged]
     rows = await sql(_BEFORE, (json.dumps(begins), _SMALL_CHUNK_BYTES, _MAX_CHUNK_EVENTS // 2)) if begins else []
     return {(row[0], row[1]): row for row in rows}

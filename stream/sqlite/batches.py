@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 MAX_DATA_BYTES: Final = 1024
 """An append with more lies in a row of its own: it would be written twice."""
 
-OF_KEYS: Final = "SELECT s.id, s.name, s.floor FROM json_each(?) AS key CROSS JOIN streams AS s ON s.id = key.value"
-"""What packing asks of the streams whose keys are in a JSON list."""
+OF_KEYS: Final = """
+SELECT s.id, s.name, s.floor FROM json_each(?) AS key CROSS JOIN streams AS s ON s.id = key.value
+WHERE s.guard = 3 * (s.head % 1000003) + 5 * (s.floor % 1000003) + 7 * (s.origin % 1000003)"""
+"""Name and floor of the streams whose keys are in a JSON list, as far as they can be believed."""
 
 OF_STREAM: Final = """
 SELECT s.id AS stream, CAST(substr(heads, instr(heads, mark) + length(mark), 20) AS INTEGER) AS head, places, again, data, pos

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stream.errors import StoreUnusable
-from stream.feed import FeedPlace
+from stream.feed import FeedPlace, check_reached
 
 if TYPE_CHECKING:
     from stream.database import Sql
@@ -41,7 +41,12 @@ class FeedPage(NamedTuple):
 
 
 async def read_feed(sql: Sql, path: str, place: FeedPlace, limit: int) -> FeedPage:
-    """The next streams, at most `limit`; none only if nothing has changed since the place. To be run in one look."""
+    """The next streams, at most `limit`; none only if nothing has changed since the place. To be run in one look.
+
+    Raises `Diverged` for a place behind all that has changed.
+    """
+    [(last,)] = await sql(_LAST)
+    check_reached(place, last)
     while True:
         begin = place if place.through else await _go_through(sql, place)
         changes = await _read(sql, path, begin, limit)

@@ -101,7 +101,10 @@ class Sweeper:
             _LOG.warning("stream.sweep_stopped", path=self._database.path, error=type(error).__name__)
 
     async def _empty_batches(self, stream_id: str) -> None:
-        """Packs the batches up to the last one in which a stream has something below its floor: that goes with them."""
+        """Packs the batches up to the last one in which a stream has something below its floor: that goes with them.
+
+        What is appended meanwhile lies above it, so this comes to an end however much that is.
+        """
         after = 0
         while True:
             began = time.monotonic()

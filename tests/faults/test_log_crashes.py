@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 pytestmark = pytest.mark.anyio
-STREAMS: Final = ("s", "new", "packed")
+MANY: Final = [f"many {n}" for n in range(10)]
+STREAMS: Final = ("s", "new", "packed", *MANY)
 PACKED: Final = 32
+ROUNDS: Final = 4
 VERSION_1: Final = Path(__file__).parents[1] / "fixtures" / "version_1.db.gz"
 
 
@@ -55,6 +57,18 @@ async def write_until_it_is_packed(store: SqliteStore) -> None:
         await store.append("s", batch("behind"), producer=Producer("behind", 0, 0))  # the packing was before it
 
 
+async def append_to_many(store: SqliteStore, first: int, end: int) -> None:
+    """What is appended at once to so many streams is one row."""
+    for number in range(first, end):
+        await asyncio.gather(*(store.append(each, batch(f"{number}"), producer=Producer("p", 0, number)) for each in MANY))
+
+
+async def write_until_batches_are_packed(store: SqliteStore) -> None:
+    with patch.object(packing, "_DUE_BATCHES", ROUNDS):
+        await append_to_many(store, ROUNDS, ROUNDS + 3)
+        await store.append("s", batch("behind"), producer=Producer("behind", 0, 0))  # the packing was before it
+
+
 async def write_beside_another(store: SqliteStore) -> None:
     """What the store knows is out of date: its rows are passed over, and go in behind what came meanwhile."""
     async with open_store(store.database.path) as other:
@@ -68,6 +82,10 @@ SCENES: Final = {
     "named append": Scene(lambda store: store.append("s", batch("a"), expected_seq=30, append_id="a"), 1),
     "append beside another": Scene(write_beside_another, 3, is_whole=False),
     "pack": Scene(write_until_it_is_packed, 9, is_whole=False),
+    "append to many": Scene(lambda store: append_to_many(store, ROUNDS, ROUNDS + 1), 1),
+    "pack batches": Scene(write_until_batches_are_packed, 8, is_whole=False),
+    "truncate one of many": Scene(lambda store: store.truncate("many 3", through=7), 6),
+    "delete one of many": Scene(lambda store: store.delete("many 3"), 8),
     "truncate": Scene(lambda store: store.truncate("s", through=21), 4),
     "delete": Scene(lambda store: store.delete("s"), 6),
     "save": Scene(lambda store: store.snapshots.save(Snapshot("s", "p", 1, 29, 0, b"new")), 3),
@@ -115,6 +133,7 @@ async def test_a_kill_at_any_write_leaves_all_or_nothing(tmp_path: Path, operati
     for number in range(10):
         await store.append("s", batch(str(number)), producer=Producer("p", 0, number))
     await fill_packed(store, 0, PACKED - 1)
+    await append_to_many(store, 0, ROUNDS)
     for last_seq in (20, 25):
         await store.snapshots.save(Snapshot("s", "p", 1, last_seq, 0, b"old"))
     before = await content(store)

@@ -1,0 +1,164 @@
+"""Batches become chunks: what is below a floor goes, what is damaged stays and bars nothing else (laws 2, 6, 16)."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import asynccontextmanager, closing
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+import pytest
+
+from stream import CorruptEvent, NewEvent, SeqConflict, StoreClosed, open_store
+from stream.sqlite import SqliteStore
+from stream.sqlite.statistics import stream_statistics
+from stream.sqlite.sweeping import Sweeper
+from tests.test_sqlite_batches import MANY, append_round, check, counts
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+    from stream.database import Sql
+
+pytestmark = pytest.mark.anyio
+NEEDLE = b"a needle in the third stream"
+
+
+@asynccontextmanager
+async def opened(path: Path) -> AsyncIterator[SqliteStore]:
+    async with open_store(str(path)) as store:
+        assert isinstance(store, SqliteStore)
+        yield store
+
+
+async def pack(store: SqliteStore) -> None:
+    """All batches there are, for the sake of a stream that has something below its floor in the newest of them."""
+    await append_round(store, 0, range(100, 100 + MANY))
+    await append_round(store, 0, range(100, 100 + MANY))
+    await store.truncate("s100", through=(await store.bounds("s100")).head)
+    await store.settle()
+
+
+async def test_what_was_deleted_is_not_taken_along_by_what_comes_behind_it(tmp_path: Path) -> None:
+    """A small chunk is written anew together with what follows it: not where it lies below the floor, and is to go."""
+    path = tmp_path / "log.db"
+    async with opened(path) as store:
+        await append_round(store, 1)
+        await asyncio.gather(*(store.append(f"s{n}", [NewEvent("t", NEEDLE)]) for n in range(MANY)))
+        await pack(store)
+        assert counts(path)[0] == 0
+        with patch.object(Sweeper, "sweep"):  # as if the process were killed before it came to that
+            await store.delete("s3")
+            await append_round(store, 3)
+            await store.truncate("s19", through=3)  # is swept first, and with it all of the batch is packed
+        assert counts(path)[0] == 1
+    async with opened(path) as store:
+        await store.settle()
+
+        await check(store, 3, [3], after=2)
+        assert counts(path)[0] == 0
+    with closing(sqlite3.connect(path)) as raw:
+        assert raw.execute(
+            "SELECT last, n FROM chunks AS c JOIN streams AS s ON s.id = stream WHERE name = 's3'"
+        ).fetchall() == [(3, 1)]
+
+
+DAMAGE = {
+    "floor": "UPDATE streams SET floor = 4, changed = changed + 1 WHERE name = 's3'",
+    "head": "UPDATE streams SET head = 2 WHERE name = 's3'",
+    "row": "UPDATE appends SET n = 3 WHERE last = 7 AND stream = (SELECT id FROM streams WHERE name = 's3')",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+async def test_a_damaged_number_of_a_stream_costs_no_event_and_bars_no_other_batch(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "log.db"
+    others = [n for n in range(MANY) if n != 3]
+    async with opened(path) as store:
+        for number in range(1, 7):
+            await append_round(store, number)
+        await store.append("s3", [NewEvent("t", b"3.7")])
+        with closing(sqlite3.connect(path)) as raw:
+            before = raw.execute("SELECT * FROM streams WHERE name = 's3'").fetchall()
+            harm(raw, DAMAGE[damage])
+        for number in range(7, 120):
+            await append_round(store, number, others)
+        await store.append("other", [NewEvent("t", b"")])
+        assert counts(path)[0] < 40
+        await check(store, 119, others)
+        with pytest.raises(CorruptEvent):
+            await check(store, 7, [3])
+    with closing(sqlite3.connect(path)) as raw:  # nothing of it was taken for what was to go
+        if damage == "row":
+            harm(raw, DAMAGE["row"].replace("n = 3", "n = 1"))
+        else:
+            harm(raw, "UPDATE streams SET head = ?, floor = ? WHERE name = 's3'", *before[0][2:4])
+    async with opened(path) as store:
+        await check(store, 7, [3])
+
+
+def harm(raw: sqlite3.Connection, statement: str, *parameters: object) -> None:
+    for trigger in (
+        "batches_never_change",
+        "events_never_change",
+        "head_floor_and_origin_never_fall_and_each_change_is_numbered",
+    ):
+        raw.execute(f"DROP TRIGGER IF EXISTS {trigger}")
+    assert raw.execute(statement, parameters).rowcount == 1
+    raw.commit()
+
+
+async def test_a_sweep_comes_to_its_end_beside_writers_that_never_rest(tmp_path: Path) -> None:
+    async with opened(tmp_path / "log.db") as store:
+        for number in range(1, 6):
+            await append_round(store, number)
+        packs, transact = 0, store.database.transact
+
+        async def transact_beside_others(job: Callable[[Sql], Awaitable[object]]) -> object:
+            """Whenever it has packed, there is another batch that holds some of every stream."""
+            nonlocal packs
+            told = await transact(job)
+            packs += 1
+            await append_round(store, packs + 5)
+            if packs > 3:
+                raise StoreClosed("it would never end")
+            return told
+
+        with patch.object(store.database, "transact", transact_beside_others):
+            await store.truncate("s3", through=3)
+            await store.settle()
+        assert packs == 1
+        await check(store, 6, after=3)
+
+
+async def test_where_a_batch_does_not_tell_a_retry_is_told_so_and_those_beside_it_hear_of_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with opened(path) as store:
+        for number in range(1, 5):
+            await append_round(store, number)
+        with closing(sqlite3.connect(path)) as raw:
+            harm(raw, "UPDATE batches SET places = x'00', again = x'00' WHERE pos = 2")
+        event = [NewEvent("t", b"")]
+        retries = [store.append("s3", event, expected_seq=seq, append_id="i") for seq in (1, 2, 3)]
+        others = [store.append(f"s{n}", event, expected_seq=9) for n in range(4, MANY)]
+        told = await asyncio.gather(*retries, *others, return_exceptions=True)
+        assert [type(each) for each in told] == [CorruptEvent, *[SeqConflict] * (MANY - 2)]
+        assert isinstance(told[0], CorruptEvent)
+        assert (told[0].stream_id, told[0].seq) == ("s3", 2)
+
+
+async def test_what_can_not_be_swept_is_counted(tmp_path: Path) -> None:
+    """Or an erasure would be told to be proven while its bytes lie there."""
+    path = tmp_path / "log.db"
+    async with opened(path) as store:
+        for number in range(1, 5):
+            await append_round(store, number)
+        with closing(sqlite3.connect(path)) as raw:
+            harm(raw, "UPDATE batches SET places = x'00', again = x'00' WHERE pos = 2")
+        await store.delete("s3")
+        await store.settle()
+        held = await stream_statistics(store.database, "s3")
+        assert held is not None
+        assert (held.rows, held.unswept_rows) == (1, 1)
