@@ -80,7 +80,7 @@ class Appender:
         What is to be tried again goes first, however many come meanwhile.
         """
         self._is_planned = False
-        while self._waiting and self._on_their_way < _MAX_ON_THEIR_WAY and not (self._is_held or self._again):
+        while self._waiting and self._on_their_way < _MAX_ON_THEIR_WAY and not self._is_held:
             batch = self._take()
             if not batch:
                 return
