@@ -271,6 +271,33 @@ async def test_what_lies_below_a_floor_goes_from_its_batch(tmp_path: Path) -> No
     assert needle not in path.read_bytes()
 
 
+async def test_what_a_crash_left_below_a_floor_goes_after_the_next_opening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log.db"
+    async with open_store(str(path)) as store:
+        for number in range(1, 4):
+            await append_round(store, number)
+        with monkeypatch.context() as patched:
+            patched.setattr("stream.sqlite.sweeping.Sweeper.sweep", lambda *_: None)
+            await store.truncate("s1", through=2)
+            await store.delete("s2")
+    assert counts(path) == (3, 0, 0)
+    data = b"\xc4\x03" + b"2.3"  # with its length ahead: or it is found in that of the twelfth
+    assert data in path.read_bytes()
+    async with open_store(str(path)) as store:
+        await store.settle()  # type: ignore[union-attr]
+        await check(store, 3, [n for n in range(MANY) if n not in (1, 2)])
+        await check(store, 3, [1], after=2)
+    assert counts(path)[0] == 0
+    assert data not in path.read_bytes()
+    async with open_store(str(path)) as store:
+        await append_round(store, 4)
+        await store.truncate("s1", through=3)  # of what lies in a batch nothing is below it
+        await store.settle()  # type: ignore[union-attr]
+    assert counts(path)[0] == 1
+
+
 async def test_batches_that_a_crash_left_are_packed_with_the_next_ones(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     for number in range(1, 41):

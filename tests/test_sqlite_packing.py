@@ -299,3 +299,20 @@ async def test_what_waits_again_keeps_its_order_when_each_is_stored_alone(tmp_pa
         sent = [store.append("s", numbered(3 + n, 3 + n), producer=Producer("p", 0, n)) for n in range(5)]
         assert [answer.first_seq for answer in await asyncio.gather(*sent)] == [3, 4, 5, 6, 7]
         check(await store.read("s"), 1, 7)
+
+
+async def test_a_producer_that_sends_on_while_another_process_has_the_lock_is_stored_in_order(tmp_path: Path) -> None:
+    """What met the lock goes first: the next one does not come before it, by whatever way it is handed over."""
+    path = tmp_path / "log.db"
+    async with open_store(str(path)) as store:
+        await store.append("s", numbered(0, 0), producer=Producer("p", 0, 0))
+        with closing(sqlite3.connect(path, isolation_level=None)) as raw:
+            raw.execute("BEGIN IMMEDIATE")
+            sent = [asyncio.create_task(store.append("s", numbered(1, 1), producer=Producer("p", 0, 1)))]
+            sent.append(asyncio.create_task(store.append("unknown", numbered(1, 1))))
+            await asyncio.sleep(0)
+            sent.append(asyncio.create_task(store.append("s", numbered(2, 2), producer=Producer("p", 0, 2))))
+            await asyncio.sleep(0.05)
+            raw.execute("ROLLBACK")
+        assert [answer.first_seq for answer in await asyncio.gather(*sent)] == [2, 1, 3]
+        assert [event.data for event in await store.read("s")] == [b"0", b"1", b"2"]

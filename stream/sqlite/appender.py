@@ -1,12 +1,13 @@
-"""The append path: whatever waits goes into one statement, and the schema says which rows went in.
+"""The append path: whatever waits goes into one statement or two, and the schema says what went in.
 
-An append is a row of a multi-row INSERT in autocommit: one commit for all, and nothing that a cancelled caller
-could split. Rows are matched by append id, never by place. Without an expectation an append is chained behind the
-head this process knows, and tried again where another process was faster.
+An append is in autocommit, a row of its own or one of those that a row holds together: one commit for all, and nothing
+that a cancelled caller could split. Rows are matched by append id, never by place. Without an expectation an append is
+chained behind the head this process knows, and tried again where another process was faster.
 
-Each batch is one trip to SQLite's thread, with no task in between. While it is stored there, this thread answers the one
+Each statement is one trip to SQLite's thread, with no task in between. While it runs there, this thread answers the one
 before and takes what its callers append next. What was not stored at once has a turn of the database's writer, which waits
-for locks and asks why: an append of an unknown stream or producer, and one that was passed over.
+for locks and asks why: an append of an unknown stream or producer, and one that was passed over. A turn comes behind all
+that is on its way, so that nobody overtakes what met a lock there.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from typing import TYPE_CHECKING, Final
 from stream.admission import Append, admit
 from stream.errors import CorruptEvent, StoreClosed, StreamError
 from stream.records import AppendResult
-from stream.sqlite.batches import appends_of
+from stream.sqlite.batches import OF_STREAM, appends_of
 from stream.sqlite.bounds import read_watermark
-from stream.sqlite.chunks import holds_append
+from stream.sqlite.chunks import holds_append, unpack
 from stream.sqlite.inserts import Insert, Request, plan_inserts
 from stream.sqlite.key_cache import KeyCache, Stream
 from stream.sqlite.packing import Packer
@@ -43,13 +44,10 @@ _YIELD_ROWS: Final = 16
 _YIELD_S: Final = 30e-6  # SQLite's thread needs the interpreter to begin; without this it waits until this one is idle
 _EARLIER: Final = "SELECT n FROM appends WHERE stream = ? AND last = ? AND append_id = ?"
 _EARLIER_CHUNK: Final = "SELECT last, n, crc, data FROM chunks WHERE stream = ? AND last >= ? ORDER BY last LIMIT 1"
-_EARLIER_BATCH: Final = """
-SELECT places, again, data FROM batches WHERE instr(heads, ?1)
-AND CAST(substr(heads, instr(heads, ?1) + length(?1), 20) AS INTEGER) >> 16 >= ?2 ORDER BY pos LIMIT 1"""
 
 
 class Appender:
-    """Collects appends and stores them in batches, in turns of the database's writer."""
+    """Collects appends and stores them, those that wait together at once."""
 
     def __init__(self, database: Database, clock_ms: Callable[[], int], stored: Callable[[str], None], batches: int) -> None:
         self._database = database
@@ -82,7 +80,7 @@ class Appender:
         What is to be tried again goes first, however many come meanwhile.
         """
         self._is_planned = False
-        while self._waiting and self._on_their_way < _MAX_ON_THEIR_WAY and not (self._is_held or self._again):
+        while self._waiting and self._on_their_way < _MAX_ON_THEIR_WAY and not self._is_held:
             batch = self._take()
             if not batch:
                 return
@@ -116,14 +114,14 @@ class Appender:
             for request in batch:
                 request.is_stale = True
         self._again += [request for request in batch if not (request.is_stored or request.answer.done())]
+        self._is_held = self._is_held or bool(self._again)
         self._packer.pack_due()
-        if self._again:
-            if not self._on_their_way:
-                self._waiting.extendleft(reversed(self._again))
-                self._again.clear()
-                self._hold()
-        elif self._waiting:
+        if not self._is_held:
             self._flush()
+        elif not self._on_their_way:
+            self._waiting.extendleft(reversed(self._again))
+            self._again.clear()
+            self._ask_for_turn()
 
     def _answer(self, batch: list[Request]) -> None:
         """Callers that append in step: half of them first, so that something is stored while the others are answered."""
@@ -135,10 +133,13 @@ class Appender:
             self._accept(batch)
 
     def _hold(self) -> None:
-        """Asks for a turn of the writer: until it is over nothing else is handed over."""
-        if not self._is_held:
-            self._is_held = True
-            self._database.hold(self._take_turn).add_done_callback(self._end_turn)
+        """Nothing else is handed over until a turn of the writer is over, which comes behind all that is on its way."""
+        self._is_held = True
+        if not self._on_their_way:
+            self._ask_for_turn()
+
+    def _ask_for_turn(self) -> None:
+        self._database.hold(self._take_turn).add_done_callback(self._end_turn)
 
     def _end_turn(self, turn: asyncio.Future[None]) -> None:
         self._is_held = False
@@ -147,8 +148,7 @@ class Appender:
             _refuse(self._waiting, error)
             self._waiting.clear()
         self._packer.pack_due()
-        if self._waiting:
-            self._flush()
+        self._flush()
 
     async def _take_turn(self, trip: Trip) -> None:
         batch = self._take()
@@ -285,11 +285,11 @@ async def _find_earlier(sql: Sql, append: Append, stream: Stream) -> AppendResul
         chunks = await sql(_EARLIER_CHUNK, (stream.key, last))
         found = bool(chunks) and holds_append(append.stream_id, chunks[0], last, count, append.aid)
     if not found:
-        rows = await sql(_EARLIER_BATCH, (f'"{stream.key}":', last))
-        try:
-            found = any((held.last, held.n, held.aid) == (last, count, append.aid) for held in appends_of(rows, stream.key))
-        except ValueError as error:
-            raise CorruptEvent(append.stream_id, append.expected_seq + 1, str(error)) from error
+        in_batches = appends_of(await sql(OF_STREAM, (append.stream_id,)))
+        held = next((held for held in in_batches if held.last >= last), None)
+        if held is not None:
+            unpack(append.stream_id, held)
+            found = (held.last, held.n, held.aid) == (last, count, append.aid)
     return AppendResult(append.expected_seq + 1, last) if found else None
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stream.errors import CorruptEvent
-from stream.sqlite.batches import keys_of, parts_of
+from stream.sqlite.batches import OF_KEYS, heads_of, parts_of
 from stream.sqlite.chunks import checksum, chunk_place, items_of, join
 
 if TYPE_CHECKING:
@@ -24,9 +24,6 @@ _FEW_APPENDS: Final = 8
 _SMALL_CHUNK_BYTES: Final = 4 * 1024
 _INSERT_CHUNKS: Final = 200
 _OLDEST: Final = "SELECT pos, heads, places, again, data FROM batches WHERE pos > ? ORDER BY pos LIMIT ?"
-_STREAMS: Final = """
-SELECT s.id, s.name, s.floor FROM json_each(?) AS key CROSS JOIN streams AS s ON s.id = key.value
-WHERE s.guard = 3 * (s.head % 1000003) + 5 * (s.floor % 1000003) + 7 * (s.origin % 1000003)"""
 _BEFORE: Final = """
 SELECT c.stream, c.last, c.n, c.crc, c.data FROM json_each(?1) AS begin
 CROSS JOIN chunks AS c ON c.stream = json_extract(begin.value, '$[0]') AND c.last = json_extract(begin.value, '$[1]')
@@ -63,8 +60,8 @@ async def pack_batches(sql: Sql, after: int) -> Packed:
     floor can't be believed, or whose other rows are in the way.
     """
     rows = await sql(_OLDEST, (after, _AT_ONCE))
-    keys = json.dumps(list({key for row in rows for key in keys_of(row[1])}))
-    streams = {int(key): _Stream(str(name), int(floor)) for key, name, floor in await sql(_STREAMS, (keys,))}
+    keys = json.dumps(list({key for row in rows for key in heads_of(row[1])}))
+    streams = {int(key): _Stream(str(name), int(floor)) for key, name, floor in await sql(OF_KEYS, (keys,))}
     await sql("SAVEPOINT before_chunks")
     while True:
         plan = _plan(rows, streams, after)

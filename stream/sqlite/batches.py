@@ -12,8 +12,20 @@ from stream.sqlite.chunks import NAMED_BYTES, StoredAppend, append_place, checks
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from stream.database import Row
+
 MAX_DATA_BYTES: Final = 1024
 """An append with more lies in a row of its own: it would be written twice."""
+
+OF_KEYS: Final = """
+SELECT s.id, s.name, s.floor FROM json_each(?) AS key CROSS JOIN streams AS s ON s.id = key.value
+WHERE s.guard = 3 * (s.head % 1000003) + 5 * (s.floor % 1000003) + 7 * (s.origin % 1000003)"""
+"""Name and floor of the streams whose keys are in a JSON list, as far as they can be believed."""
+
+OF_STREAM: Final = """
+SELECT s.id AS stream, CAST(substr(heads, instr(heads, mark) + length(mark), 20) AS INTEGER) AS head, places, again, data, pos
+FROM (SELECT id, '"' || id || '":' AS mark FROM streams WHERE name = ?1) AS s JOIN batches ON instr(heads, mark) ORDER BY pos"""
+"""The batches that hold some of a stream, in order: found by the text of its key, which costs less than to parse them all."""
 
 _CRC_BYTES: Final = 4
 _COUNT_BITS: Final = 16
@@ -62,14 +74,10 @@ class Mark(NamedTuple):
     n: int
 
 
-def fits(last: int, n: int, size_bytes: int) -> bool:
-    """Whether an append may be in a batch."""
-    return size_bytes <= MAX_DATA_BYTES and n <= MAX_EVENTS and last < _MAX_LAST
-
-
-def mark_fits(epoch: int, seq: int) -> bool:
-    """Whether the append of a producer may be in a batch."""
-    return epoch < 1 << _MARK_EPOCH_BITS and seq < 1 << _MARK_SEQ_BITS
+def fits(last: int, n: int, size_bytes: int, mark: Mark | None) -> bool:
+    """Whether an append may be in a batch: it is small, and its numbers have room in `heads` and `marks`."""
+    has_room = mark is None or (mark.epoch < 1 << _MARK_EPOCH_BITS and mark.seq < 1 << _MARK_SEQ_BITS)
+    return has_room and size_bytes <= MAX_DATA_BYTES and n <= MAX_EVENTS and last < _MAX_LAST
 
 
 def pack_batch(
@@ -98,6 +106,11 @@ def pack_head(last: int, n: int, before: int = 0) -> int:
     return (last << _COUNT_BITS) + n + (before & (1 << _COUNT_BITS) - 1)
 
 
+def split_head(head: int) -> tuple[int, int]:
+    """The last number, and how many events there are."""
+    return head >> _COUNT_BITS, head & (1 << _COUNT_BITS) - 1
+
+
 def write_numbers(numbers: dict[int, int]) -> str:
     """As JSON without a blank: so a key is found in it by its text."""
     return "{" + ",".join([f'"{key}":{value}' for key, value in numbers.items()]) + "}"
@@ -112,26 +125,32 @@ def unpack_batch(places: bytes, again: bytes, data: bytes) -> Iterator[Placed]:
         yield Placed(stream, StoredAppend(last, n, at, aid or b"", crc, data[begin:end]))
 
 
-def appends_of(rows: Iterable[Sequence[Any]], stream: int) -> Iterator[StoredAppend]:
-    """What rows of (places, again, data) hold of a stream; raises `ValueError`.
+def appends_of(rows: Iterable[Row]) -> list[StoredAppend]:
+    """What rows of `OF_STREAM` hold of their stream; what a batch can't tell is an append that fails its checksum.
 
     Most of what they hold is of others, and is passed over with as little as can be.
     """
-    for places, again, data in rows:
-        at, found = _places(places, again, data)
+    appends: list[StoredAppend] = []
+    for key, head, places, again, data, *_ in rows:
+        try:
+            at, found = _places(places, again, data)
+        except ValueError:
+            appends.append(StoredAppend(*split_head(head), 0, b"", 0, b""))
+            continue
         end = 0
-        for key, last, n, aid, crc, size in found:
+        for stream, last, n, aid, crc, size in found:
             end += size
-            if key == stream:
-                yield StoredAppend(last, n, at, aid or b"", crc, data[end - size : end])
+            if stream == key:
+                appends.append(StoredAppend(last, n, at, aid or b"", crc, data[end - size : end]))
+    return appends
 
 
-def keys_of(heads: str) -> list[int]:
-    """The keys of the streams of a batch, by its heads; none where they are damaged."""
+def heads_of(heads: object) -> dict[int, int]:
+    """The new head of each stream of a batch, by its key; none where they are damaged."""
     try:
-        return [int(key) for key in _HEADS.decode(heads)]
+        return {int(key): split_head(head)[0] for key, head in _HEADS.decode(heads).items()}  # type: ignore[arg-type]
     except (TypeError, ValueError, msgspec.MsgspecError):
-        return []
+        return {}
 
 
 def parts_of(columns: Sequence[Any], names: Mapping[int, str]) -> dict[int, list[Run]]:
@@ -167,7 +186,10 @@ def _places(places: bytes, again: bytes, data: bytes) -> tuple[int, list[tuple[i
     sound = next((blob for blob in (places, again) if _is_sound(blob)), None)
     if sound is None or not isinstance(data, bytes):
         raise ValueError("the places of a batch are damaged")
-    return _PLACES.decode(memoryview(sound)[_CRC_BYTES:])
+    try:
+        return _PLACES.decode(memoryview(sound)[_CRC_BYTES:])
+    except msgspec.MsgspecError as error:  # somebody else has written it
+        raise ValueError("the places of a batch are none") from error
 
 
 def _is_sound(blob: object) -> bool:

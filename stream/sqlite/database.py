@@ -2,6 +2,7 @@
 
 Callers hand over jobs and await a future; cancelling them can't leave a statement half done or a transaction open,
 and a crash of theirs does not cut the writer. A job makes one trip to SQLite's thread, however many statements it has.
+Where the writer is idle a job may be posted to that thread without the task; it stands in the same line there.
 """
 
 from __future__ import annotations

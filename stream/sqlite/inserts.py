@@ -6,7 +6,7 @@ import asyncio
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from stream.sqlite.batches import Mark, fits, mark_fits, pack_batch
+from stream.sqlite.batches import Mark, fits, pack_batch
 from stream.sqlite.chunks import append_place, checksum, pack
 
 if TYPE_CHECKING:
@@ -83,42 +83,49 @@ def plan_inserts(requests: Sequence[Request], keys: KeyCache, at: int, *, togeth
     joined: list[Request] = []
     alone: list[Request] = []
     marks: list[Mark] = []
-    counts: dict[str, int] = {}  # of the events in the batch; nothing of a stream comes behind that of a producer
-    sizes: dict[str, int] = {}
+    parts: dict[str, _Part] = {}
     for request in requests:
         append, producer = request.append, request.append.producer
-        name, n = append.stream_id, len(append.events)
-        stream = request.stream = keys.streams[name]
+        n, stream = len(append.events), keys.streams[append.stream_id]
         head = stream.head if append.expected_seq is None else append.expected_seq
-        request.first, request.last = head + 1, head + n
-        goes_on = head == stream.head
+        request.stream, request.first, request.last = stream, head + 1, head + n
+        goes_on, mark = head == stream.head, None
         if producer is not None:
             known = request.known = keys.producers[stream.key, producer.id]
             goes_on = goes_on and known.goes_on_with(producer)
-        count, size_bytes = counts.get(name, 0) + n, sizes.get(name, 0) + len(request.data)
-        has_room = count <= _MAX_OF_A_STREAM and size_bytes <= _MAX_BYTES_OF_A_STREAM
-        if goes_on and has_room and fits(request.last, n, len(request.data)):
-            counts[name], sizes[name] = count, size_bytes
-            if producer is None:
-                joined.append(request)
-            elif mark_fits(producer.epoch, producer.seq):
-                joined.append(request)
-                marks.append(Mark(request.known.key, producer.epoch, producer.seq, n))
-                counts[name] = _MAX_OF_A_STREAM
-            else:
-                alone.append(request)
-                counts[name] = _MAX_OF_A_STREAM
-        else:
-            alone.append(request)
-            counts[name] = _MAX_OF_A_STREAM
+            mark = Mark(known.key, producer.epoch, producer.seq, n)
+            if goes_on:
+                known.epoch, known.seq = producer.epoch, producer.seq
         if goes_on:
             stream.head = request.last
-            if producer is not None:
-                known.epoch, known.seq = producer.epoch, producer.seq
+        part = parts.get(append.stream_id) or parts.setdefault(append.stream_id, _Part())
+        if goes_on and part.takes(n, len(request.data)) and fits(request.last, n, len(request.data), mark):
+            joined.append(request)
+            if mark is not None:
+                marks.append(mark)
+                part.is_closed = True  # a mark is of the last append of its stream
+        else:
+            alone.append(request)
+            part.is_closed = True
     if not together or len(joined) < MIN_BATCH:
         return [_insert_rows(requests, at)]
     inserts = [_insert_batch(joined, marks, at)]
     return [*inserts, _insert_rows(alone, at)] if alone else inserts
+
+
+class _Part:
+    """What a batch holds of one stream; nothing more once it is closed."""
+
+    __slots__ = ("events", "is_closed", "size_bytes")
+
+    def __init__(self) -> None:
+        self.events = self.size_bytes = 0
+        self.is_closed = False
+
+    def takes(self, n: int, size_bytes: int) -> bool:
+        self.events += n
+        self.size_bytes += size_bytes
+        return not self.is_closed and self.events <= _MAX_OF_A_STREAM and self.size_bytes <= _MAX_BYTES_OF_A_STREAM
 
 
 def _insert_batch(requests: list[Request], marks: Sequence[Mark], at: int) -> Insert:

@@ -10,7 +10,7 @@ import msgspec
 
 from stream.errors import CorruptEvent
 from stream.snapshots import open_envelope
-from stream.sqlite.batches import appends_of, pack_head, unpack_batch, write_numbers
+from stream.sqlite.batches import OF_STREAM, appends_of, pack_head, unpack_batch, write_numbers
 from stream.sqlite.chunks import StoredAppend, split, unpack
 from stream.sqlite.integrity import Fault, telling, versions
 
@@ -42,10 +42,6 @@ _CHUNKS: Final = """
 SELECT c.last, c.n, NULL, NULL, c.crc, c.data, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM streams AS s JOIN chunks AS c ON c.stream = s.id AND c.last > max(s.floor, ?2)
 WHERE s.name = ?1 ORDER BY c.last LIMIT ?3"""
-_BATCHES_OF: Final = """
-SELECT s.id, CAST(substr(heads, instr(heads, mark) + length(mark), 20) AS INTEGER), places, again, data
-FROM (SELECT id, floor, '"' || id || '":' AS mark FROM streams WHERE name = ?1) AS s JOIN batches ON instr(heads, mark)
-ORDER BY pos"""
 _BATCHES: Final = "SELECT pos, heads, places, again, data FROM batches WHERE pos > ? ORDER BY pos LIMIT 1"
 _KEY: Final = "SELECT 1 FROM streams WHERE id = ?"
 _ROWS: Final = {  # by version; those of later ones are as the last
@@ -179,14 +175,9 @@ def _check_page(
 
 
 def _rows_of_batches(connection: sqlite3.Connection, name: str, after: int) -> list[tuple[Any, ...]]:
-    """What batches hold of a stream behind a number, as rows of `appends`; a damaged batch is one that fails its checksum."""
-    rows: list[tuple[Any, ...]] = []
-    for key, head, *columns in connection.execute(_BATCHES_OF, (name,)):
-        try:
-            rows += appends_of([columns], key)
-        except ValueError:
-            rows.append((head >> 16, head & 65535, 0, b"", 0, b""))
-    return [(*row, *[None] * 7) for row in rows if row[0] > after]
+    """What batches hold of a stream behind a number, as rows of `appends`."""
+    appends = appends_of(connection.execute(OF_STREAM, (name,)))
+    return [(*append, *[None] * 7) for append in appends if append.last > after]
 
 
 def _check_row(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from stream.errors import CorruptEvent, Truncated
 from stream.limits import MAX_APPEND_EVENTS, MAX_INTEGER, MAX_PAGE_BYTES, cut_page
-from stream.sqlite.batches import appends_of
+from stream.sqlite.batches import OF_STREAM, appends_of
 from stream.sqlite.bounds import check_bounds
 from stream.sqlite.chunks import StoredAppend, split, unpack
 
@@ -23,7 +23,7 @@ _BATCH: Final = 3
 
 # One statement, so that nothing can move from one table to the other meanwhile. Only rows that hold a wanted number;
 # as a row holds at most so many, the index ends the search. What is large is fetched by itself.
-_PAGE: Final = """
+_PAGE: Final = f"""
 SELECT 0, floor, head, origin, guard, NULL, NULL FROM streams WHERE name = ?1
 UNION ALL SELECT * FROM (
   SELECT 1, last, n, 0, x'', crc, data FROM chunks WHERE stream = (SELECT id FROM streams WHERE name = ?1)
@@ -33,11 +33,8 @@ UNION ALL SELECT * FROM (
   WHERE stream = (SELECT id FROM streams WHERE name = ?1)
   AND last > ?2 AND last < ?4 AND last - n < ?5 ORDER BY last LIMIT ?3)
 UNION ALL SELECT * FROM (
-  SELECT 3, id, head, 0, places, again, data FROM (
-    SELECT pos, id, places, again, data,
-      CAST(substr(heads, instr(heads, mark) + length(mark), 20) AS INTEGER) AS head
-    FROM batches JOIN (SELECT id, '"' || id || '":' AS mark FROM streams WHERE name = ?1) WHERE instr(heads, mark))
-  WHERE head >> 16 > ?2 AND (head >> 16) - (head & 65535) < ?5 ORDER BY pos LIMIT ?3)"""
+  SELECT 3, stream, head, 0, places, again, data FROM ({OF_STREAM})
+  WHERE head >> 16 > ?2 AND (head >> 16) - (head & 65535) < ?5 ORDER BY pos LIMIT ?3)"""  # noqa: S608 - a constant
 _LARGE: Final = "SELECT data FROM appends WHERE stream = (SELECT id FROM streams WHERE name = ?) AND last = ?"
 
 
@@ -100,29 +97,17 @@ async def _unpack_row(sql: Sql, stream_id: str, row: Row) -> list[Event]:
     kind, last, n, at, aid, crc, data = row
     if kind == _CHUNK:
         return split(stream_id, last, n, crc, data)
-    if kind == _BATCH:
-        first = last - n + 1
-        raise CorruptEvent(stream_id, first, f"the batch that holds events {first} to {last} does not say where they lie")
     if data is None:
         [(data,)] = await sql(_LARGE, (stream_id, last))
     return unpack(stream_id, StoredAppend(last, n, at, aid, crc, data))
 
 
 def _spread(rows: list[Row]) -> list[Row]:
-    """For each batch the appends that it holds of the stream; one that is damaged stays a row of what it should hold."""
+    """For each batch the appends that it holds of the stream."""
     if not rows or rows[-1][0] != _BATCH:
         return rows
-    spread = []
-    for row in rows:
-        if row[0] == _BATCH:
-            kind, stream, head, _, *columns = row
-            try:
-                spread += [(_APPEND, *append) for append in appends_of([columns], stream)]
-            except ValueError:
-                spread.append((kind, head >> 16, head & 65535, 0, b"", 0, b""))
-        else:
-            spread.append(row)
-    return spread
+    in_batches = [(stream, head, *columns) for kind, stream, head, _, *columns in rows if kind == _BATCH]
+    return [*(row for row in rows if row[0] != _BATCH), *((_APPEND, *append) for append in appends_of(in_batches))]
 
 
 def _sort(stream_id: str, rows: list[Row]) -> list[Row]:

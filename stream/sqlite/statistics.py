@@ -11,8 +11,8 @@ import msgspec
 
 from stream.errors import CorruptEvent, Truncated
 from stream.limits import check_id
-from stream.sqlite.batches import appends_of, unpack_batch
-from stream.sqlite.chunks import StoredAppend, split
+from stream.sqlite.batches import OF_STREAM, appends_of, unpack_batch
+from stream.sqlite.chunks import split
 from stream.sqlite.pages import read_page
 
 if TYPE_CHECKING:
@@ -34,9 +34,6 @@ _ROWS: Final = """
 SELECT count(*), coalesce(sum(bytes), 0)
 FROM (SELECT length(data) AS bytes FROM chunks UNION ALL SELECT length(data) FROM appends
   UNION ALL SELECT length(data) FROM batches)"""
-_BATCHES_OF: Final = """
-SELECT places, again, data, id, CAST(substr(heads, instr(heads, mark) + length(mark), 20) AS INTEGER) >> 16
-FROM batches JOIN (SELECT id, '"' || id || '":' AS mark FROM streams WHERE name = ?) ON instr(heads, mark) ORDER BY pos"""
 _EDGE_BATCHES: Final = """
 SELECT places, again, data FROM batches WHERE pos IN (SELECT min(pos) FROM batches UNION SELECT max(pos) FROM batches)"""
 _OF_STREAM: Final = """
@@ -165,16 +162,8 @@ async def _count_stream(sql: Sql, stream_id: str) -> StreamStatistics | None:
 
 
 async def _in_batches(sql: Sql, stream_id: str, floor: int) -> tuple[int, int, int]:
-    """As many appends of a stream are in batches, with so many bytes, and so many of them below the floor.
-
-    A batch that does not tell where they lie counts as one row without bytes.
-    """
-    found: list[StoredAppend] = []
-    for *row, key, head in await sql(_BATCHES_OF, (stream_id,)):
-        try:
-            found += appends_of([row], key)
-        except ValueError:  # verify tells
-            found.append(StoredAppend(head, 0, 0, b"", 0, b""))
+    """As many appends of a stream are in batches, with so many bytes, and so many of them below the floor."""
+    found = appends_of(await sql(OF_STREAM, (stream_id,)))
     return len(found), sum(len(append.data) for append in found), sum(append.last <= floor for append in found)
 
 

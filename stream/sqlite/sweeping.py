@@ -7,6 +7,7 @@ next opening.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import OrderedDict
 from functools import partial
@@ -16,6 +17,7 @@ import structlog
 
 from stream.errors import StoreClosed, StreamError
 from stream.sqlite.batch_packing import pack_batches
+from stream.sqlite.batches import OF_KEYS, OF_STREAM, heads_of
 
 if TYPE_CHECKING:
     from stream.database import Sql
@@ -38,15 +40,11 @@ DELETE FROM {table} WHERE pos IN (
     ORDER BY t.last LIMIT ?2)
   WHERE before < ?3)
 RETURNING 1"""
-_IN_BATCHES: Final = """
-SELECT count(*) FROM (
-  SELECT floor, CAST(substr(heads, instr(heads, mark) + length(mark), 20) AS INTEGER) AS head
-  FROM (SELECT floor, '"' || id || '":' AS mark FROM streams WHERE name = ?1) JOIN batches ON instr(heads, mark)
-  WHERE pos > ?2)
-WHERE (head >> 16) - (head & 65535) < floor"""
+_IN_BATCHES: Final = f"""
+SELECT count(*) FROM ({OF_STREAM}) AS b JOIN streams AS s ON s.id = b.stream
+WHERE b.pos > ?2 AND b.head >> 16 <= s.floor"""  # noqa: S608 - a constant
 _LEFT: Final = """
 SELECT name FROM streams AS s WHERE name > ?1 AND floor > 0 AND (
-  EXISTS (SELECT 1 FROM batches WHERE instr(heads, '"' || s.id || '":')) OR
   EXISTS (SELECT 1 FROM chunks AS t WHERE t.stream = s.id AND t.last <= s.floor)
   OR EXISTS (SELECT 1 FROM appends AS t WHERE t.stream = s.id AND t.last <= s.floor)) ORDER BY name LIMIT 500"""
 
@@ -103,7 +101,7 @@ class Sweeper:
             _LOG.warning("stream.sweep_stopped", path=self._database.path, error=type(error).__name__)
 
     async def _empty_batches(self, stream_id: str) -> None:
-        """Packs the batches up to the last one that holds some of a stream below its floor: that goes with them.
+        """Packs the batches up to the last one in which a stream has something below its floor: that goes with them.
 
         What is appended meanwhile lies above it, so this comes to an end however much that is.
         """
@@ -133,6 +131,11 @@ class Sweeper:
         return swept > 0
 
     async def _find_left(self) -> None:
+        heads = [heads_of(row[0]) for row in await self._database.read("SELECT heads FROM batches")]
+        keys = json.dumps(list({key for each in heads for key in each}))
+        for key, name, floor in await self._database.read(OF_KEYS, (keys,)):
+            if any(each.get(key, floor + 1) <= floor for each in heads):
+                self._waiting[name] = None
         last = ""
         while rows := await self._database.read(_LEFT, (last,)):
             if not isinstance(rows[-1][0], str) or rows[-1][0] <= last:  # a damaged index would lead round in circles
