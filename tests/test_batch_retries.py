@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from tests.test_sqlite_batches import MANY, append_round, check
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from stream.database import Sql
 
 pytestmark = pytest.mark.anyio
 
@@ -82,3 +85,31 @@ async def test_numbers_of_a_producer_that_do_not_fit_into_a_batch_are_kept_all_t
         await append_round(store, 5, producer=Producer("p", epoch + 1, 0))
         await check(store, 5)
         assert {await store.producer(f"s{n}", "p") for n in range(MANY)} == {Producer("p", epoch + 1, 0)}
+
+
+async def test_an_append_never_gets_into_a_transaction_of_somebody_else_that_waits_for_a_lock(tmp_path: Path) -> None:
+    async with opened(tmp_path / "log.db") as store:
+        await append_round(store, 1)
+        plain, met = store.database._execute, 0
+
+        def busy_at_first(connection: Any, text: str, parameters: Any = ()) -> list[Any]:
+            nonlocal met
+            if text == "SELECT 'in between'" and met < 20:
+                met += 1
+                error = sqlite3.OperationalError("database is locked")
+                error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+                raise error
+            return plain(connection, text, parameters)
+
+        async def fail(sql: Sql) -> None:
+            await sql("SELECT 'in between'")
+            raise ValueError("all of it is rolled back")
+
+        store.database._execute = busy_at_first  # type: ignore[method-assign]
+        failing = asyncio.create_task(store.database.transact(fail))
+        await asyncio.sleep(0.003)
+        await append_round(store, 2)
+        with pytest.raises(ValueError, match="rolled back"):
+            await failing
+        assert met == 20
+        await check(store, 2)
