@@ -58,13 +58,17 @@ class FactTable:
         known |= {id(message): Facts(message) for message in messages if id(message) not in known}
 
     def only(self, messages: Iterable[Message]) -> FactTable:
-        """Another table, of these messages alone."""
+        """Another table, of these messages alone: with what was worked out of each by itself, and without its forms.
+
+        Nothing that a view changes is in both, for views of both are made at once, and this is called in another thread.
+        """
         table = FactTable()
         for message in messages:
             facts = self.known.get(id(message))
             if facts is not None:
-                table.known[id(message)] = facts
-                table.known |= {id(form): self.known[id(form)] for form in (facts.forms or {}).values()}
+                table.known[id(message)] = msgspec.structs.replace(
+                    facts, pruned=None, forms=None, outcome=None, changes=None, left_out=None, additions=None
+                )
         table._vocabulary = self._vocabulary
         return table
 
