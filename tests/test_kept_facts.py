@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
+from projector import Block, Message
+from projector.context.facts import FactTable, form_of, using
 from projector.context.pipeline import Pipeline
 from projector.context.result_stages import NearDuplicates
+from projector.context.shortening import put_text, text_of
 from projector.context.stage import Shaped
 from tests.test_context_broken import fill
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ledger import Ledger
-    from projector import Message
     from projector.context.stage import Source
 
 pytestmark = pytest.mark.anyio
@@ -56,3 +60,67 @@ async def test_a_view_of_one_branch_is_made_while_others_read_another(ledger: Le
     assert await ledger.transcript("c", selections=first) == path
     assert await ledger.transcript("c") == other
     assert (await ledger.context("c", selections=first)).messages == made.messages
+
+
+def message(name: str, text: str = "x") -> Message:
+    return Message(name, None, "r", "user", "complete", (Block("text", text=text, sealed=True),), 0, 1)
+
+
+@pytest.fixture
+def _in_small_steps() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("_in_small_steps")
+def test_views_in_threads_make_forms_of_the_same_messages() -> None:
+    table, said = FactTable(), [message("one"), message("two")]
+    table.cover(said)
+    failed: list[Exception] = []
+
+    def shorten(first: int) -> None:
+        try:
+            with using(table):
+                for number in range(first, first + 3000):
+                    assert put_text(said[number % 2], f"{number % 9}").text == f"{number % 9}"
+        except Exception as error:  # noqa: BLE001 - told below
+            failed.append(error)
+
+    threads = [threading.Thread(target=shorten, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert len(table.known) <= 2 + 2 * 4
+
+
+def test_forms_of_forms_go_with_them() -> None:
+    table, one = FactTable(), message("one")
+    table.cover([one])
+    with using(table):
+        for number in range(40):
+            for further in range(3):
+                put_text(put_text(one, f"text {number}"), f"text {further}")
+    assert len(table.known) <= 1 + 4 * 4
+
+
+def test_a_message_is_not_taken_for_one_that_is_gone() -> None:
+    """What has the place in memory of a form that was dropped may be like all others."""
+    table, one, other = FactTable(), message("one"), message("other", "no word of it is in any other")
+    table.cover([one, other])
+    with using(table):
+        gone = form_of(one, 0, lambda given: message(given.id, "said before"))
+        assert table.find_alike([gone, other], 0.9, text_of) == {}
+        name = id(gone)
+        del gone
+        for key in range(1, 6):
+            form_of(one, key, lambda given: message(given.id, "said in its place"))
+        late: list[Message] = []
+        while len(late) < 2000 and not (late and id(late[-1]) == name):
+            late.append(message("late", other.text))
+        table.cover(late[-1:])
+        assert table.find_alike([late[-1], other], 0.9, text_of) == {0: 1}

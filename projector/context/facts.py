@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -16,7 +17,7 @@ from projector.context.word_sets import Vocabulary, WordSet, find_alike, words_o
 from projector.message import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 _MOST_FORMS: Final = 4
 
@@ -43,14 +44,15 @@ class Facts(msgspec.Struct, gc=False):
 class FactTable:
     """The facts of messages, by the identity of each, and of many of them together."""
 
-    __slots__ = ("_unlike", "_vocabulary", "known", "paired")
+    __slots__ = ("_lock", "_unlike", "_vocabulary", "known", "paired")
 
     def __init__(self) -> None:
         self.known: dict[int, Facts] = {}
         self.paired: tuple[Message, ...] = ()
         """The longest view that was seen to be paired: one that begins with it goes on from there."""
         self._vocabulary: Vocabulary | None = None
-        self._unlike: dict[float, frozenset[int]] = {}
+        self._unlike: dict[float, dict[int, Message]] = {}
+        self._lock = Lock()  # views are made in threads
 
     def cover(self, messages: Iterable[Message]) -> None:
         """Keeps these messages, and what is worked out of them."""
@@ -72,6 +74,26 @@ class FactTable:
         table._vocabulary = self._vocabulary
         return table
 
+    def keep_form(self, facts: Facts, key: object, form: Message) -> Message:
+        """A form that was just made of a message, or the one that another view has made meanwhile."""
+        with self._lock:
+            forms = facts.forms or {}
+            if key in forms:
+                return forms[key]
+            if len(forms) >= _MOST_FORMS:
+                self._drop(forms)
+                forms = {}
+            self.known[id(form)] = Facts(form)
+            facts.forms = {**forms, key: form}
+        return form
+
+    def _drop(self, forms: Mapping[object, Message]) -> None:
+        """Forms, and the forms of these."""
+        for form in forms.values():
+            facts = self.known.pop(id(form), None)
+            if facts is not None and facts.forms is not None:
+                self._drop(facts.forms)
+
     def word_sets(self, messages: Sequence[Message], text_of: Callable[[Message], str]) -> tuple[Vocabulary, list[WordSet]]:
         """The words of the texts of messages."""
         vocabulary = self._vocabulary
@@ -85,19 +107,20 @@ class FactTable:
         sets = []
         for message in messages:
             facts = facts_of(message)
-            if facts.words is None or facts.words[0] is not vocabulary:
-                facts.words = vocabulary, vocabulary.number(words_of(text_of(message)))
-            sets.append(facts.words[1])
+            known = facts.words
+            if known is None or known[0] is not vocabulary:
+                known = facts.words = vocabulary, vocabulary.number(words_of(text_of(message)))
+            sets.append(known[1])
         return vocabulary, sets
 
     def find_alike(self, messages: Sequence[Message], threshold: float, text_of: Callable[[Message], str]) -> dict[int, int]:
         """See `word_sets.find_alike`. Those that were unlike each other before are not compared again."""
         _, sets = self.word_sets(messages, text_of)
-        known = self._unlike.get(threshold, frozenset())
-        unlike = {place for place, message in enumerate(messages) if id(message) in known}
+        known = self._unlike.get(threshold, {})
+        unlike = {place for place, message in enumerate(messages) if known.get(id(message)) is message}
         found = find_alike(sets, threshold, unlike)
-        kept = (id(message) for place, message in enumerate(messages) if place not in found)
-        self._unlike = {threshold: frozenset(name for name in kept if name in self.known)}
+        kept = (message for place, message in enumerate(messages) if place not in found)
+        self._unlike = {threshold: {id(message): message for message in kept if id(message) in self.known}}
         return found
 
 
@@ -131,15 +154,5 @@ def form_of(message: Message, key: object, make: Callable[..., Message], *given:
     facts = None if table is None else table.known.get(id(message))
     if table is None or facts is None:
         return make(message, *given)
-    known = table.known
-    forms = facts.forms = facts.forms or {}
-    found = forms.get(key)
-    if found is None:
-        found = make(message, *given)
-        if len(forms) >= _MOST_FORMS:
-            for old in forms.values():
-                known.pop(id(old), None)
-            forms.clear()
-        forms[key] = found
-        known[id(found)] = Facts(found)
-    return found
+    found = None if facts.forms is None else facts.forms.get(key)
+    return table.keep_form(facts, key, make(message, *given)) if found is None else found
