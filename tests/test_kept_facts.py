@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import random
 import sys
 import threading
+import tracemalloc
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ledger.tables import kept
+from ledger.tables.kept import KeptPath, KeptPaths
 from projector import Block, Message
 from projector.context.facts import FactTable, form_of, using
 from projector.context.pipeline import Pipeline
@@ -124,3 +129,69 @@ def test_a_message_is_not_taken_for_one_that_is_gone() -> None:
             late.append(message("late", other.text))
         table.cover(late[-1:])
         assert table.find_alike([late[-1], other], 0.9, text_of) == {0: 1}
+
+
+def tables() -> int:
+    gc.collect()
+    return sum(type(one) is FactTable for one in gc.get_objects())
+
+
+async def test_what_is_not_kept_is_gone_with_its_view(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a stage had a time limit, whose timer has not run out."""
+    monkeypatch.setattr(kept, "MOST_KEPT_BYTES", 0)
+    await fill(ledger)
+    before = tables()
+    for _ in range(20):
+        await ledger.context("c", pipeline=Pipeline(optional=(ALIKE,)))
+    assert tables() <= before + 1
+
+
+def test_what_is_worked_out_beside_paths_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those that were read longest ago it goes first; their messages stay."""
+    monkeypatch.setattr(kept, "MOST_FACTS_BYTES", 100_000)
+    paths, random_ = KeptPaths(), random.Random(0)
+    for name in "abc":
+        said = [message(f"{name}{at}", " ".join(f"{random_.getrandbits(60)}" for _ in range(40))) for at in range(8)]
+        path = KeptPath((0, 0), tuple(said), {one.id: at for at, one in enumerate(said)}, tuple(range(1, 9)))
+        paths.put(name, path)
+        path.facts.cover(said)
+        with using(path.facts):
+            path.facts.find_alike(said, 0.9, text_of)
+        assert 40_000 < path.facts.size < 100_000
+        paths.weigh(name)
+    assert [paths.find(name).facts.size > 0 for name in "abc"] == [False, False, True]
+    assert all(len(paths.find(name).messages) == 8 for name in "abc")
+    monkeypatch.setattr(kept, "MOST_FACTS_BYTES", 1000)
+    paths.weigh("c")
+    assert not any(paths.find(name).facts.size for name in "abc")
+    for name in "abc":
+        paths.forget(name)
+    assert (paths._size, paths._facts_size) == (0, 0)
+
+
+async def test_a_view_of_what_was_not_worked_out_before_is_the_same(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    await fill(ledger)
+    pipeline = Pipeline(optional=(ALIKE,))
+    await ledger.context("c", pipeline=pipeline)
+    before = await ledger.context("c", pipeline=pipeline)
+    assert ledger.tables.kept.find("c").facts.size
+    monkeypatch.setattr(kept, "MOST_FACTS_BYTES", 0)
+    after = await ledger.context("c", pipeline=pipeline)
+    assert not ledger.tables.kept.find("c").facts.size
+    assert (before.messages, before.view.changes, before.view.tokens) == (after.messages, after.view.changes, after.view.tokens)
+
+
+def test_the_size_of_what_is_worked_out_is_about_what_it_takes() -> None:
+    random_ = random.Random(1)
+    said = [message(f"m{at}", " ".join(f"{random_.getrandbits(60)}" for _ in range(200))) for at in range(300)]
+    tracemalloc.start()
+    table = FactTable()
+    table.cover(said)
+    with using(table):
+        table.find_alike(said, 0.9, text_of)
+        for one in said:
+            put_text(one, text_of(one)[:3000])
+    gc.collect()
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert 0.5 < table.size / taken < 2

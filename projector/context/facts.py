@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 _MOST_FORMS: Final = 4
+_FACTS_BYTES: Final = 700  # what is known of a message, beside its text
+_WORD_BYTES: Final = 120  # a word and its number
 
 
 class Facts(msgspec.Struct, gc=False):
@@ -39,12 +41,13 @@ class Facts(msgspec.Struct, gc=False):
     left_out: tuple[object, Any] | None = None
     additions: tuple[object, str] | None = None
     """What was told of it last, each with all that it was worked out of."""
+    size: int = _FACTS_BYTES
 
 
 class FactTable:
     """The facts of messages, by the identity of each, and of many of them together."""
 
-    __slots__ = ("_lock", "_unlike", "_vocabulary", "known", "paired")
+    __slots__ = ("_lock", "_size", "_unlike", "_vocabulary", "known", "paired")
 
     def __init__(self) -> None:
         self.known: dict[int, Facts] = {}
@@ -53,11 +56,18 @@ class FactTable:
         self._vocabulary: Vocabulary | None = None
         self._unlike: dict[float, dict[int, Message]] = {}
         self._lock = Lock()  # views are made in threads
+        self._size = 0
+
+    @property
+    def size(self) -> int:
+        """How many bytes it takes beside the messages that it covers, roughly."""
+        return self._size + (0 if self._vocabulary is None else _WORD_BYTES * len(self._vocabulary))
 
     def cover(self, messages: Iterable[Message]) -> None:
         """Keeps these messages, and what is worked out of them."""
-        known = self.known
-        known |= {id(message): Facts(message) for message in messages if id(message) not in known}
+        new = {id(message): Facts(message) for message in messages if id(message) not in self.known}
+        self.known |= new
+        self._size += _FACTS_BYTES * len(new)
 
     def only(self, messages: Iterable[Message]) -> FactTable:
         """Another table, of these messages alone: with what was worked out of each by itself, and without its forms.
@@ -71,6 +81,7 @@ class FactTable:
                 table.known[id(message)] = msgspec.structs.replace(
                     facts, pruned=None, forms=None, outcome=None, changes=None, left_out=None, additions=None
                 )
+                table._size += facts.size
         table._vocabulary = self._vocabulary
         return table
 
@@ -83,16 +94,38 @@ class FactTable:
             if len(forms) >= _MOST_FORMS:
                 self._drop(forms)
                 forms = {}
-            self.known[id(form)] = Facts(form)
+            self.known[id(form)] = about = Facts(form)
             facts.forms = {**forms, key: form}
+            self._size += about.size
+            self._grow(about, sum([len(block.text) + len(block.parts or "") for block in form.blocks]))
         return form
 
     def _drop(self, forms: Mapping[object, Message]) -> None:
         """Forms, and the forms of these."""
         for form in forms.values():
             facts = self.known.pop(id(form), None)
-            if facts is not None and facts.forms is not None:
-                self._drop(facts.forms)
+            if facts is not None:
+                self._size -= facts.size
+                self._drop(facts.forms or {})
+
+    def keep_text(self, facts: Facts, text: str) -> str:
+        """The text of a message, which was just worked out."""
+        facts.text = text
+        self._grow(facts, len(text))
+        return text
+
+    def _keep_words(self, message: Message, vocabulary: Vocabulary, words: frozenset[str]) -> WordSet:
+        numbers = vocabulary.number(words)
+        facts = self.known.get(id(message))
+        if facts is not None:
+            before = 0 if facts.words is None else len(facts.words[1])
+            facts.words = vocabulary, numbers
+            self._grow(facts, numbers.itemsize * (len(numbers) - before))
+        return numbers
+
+    def _grow(self, facts: Facts, size: int) -> None:
+        facts.size += size
+        self._size += size
 
     def word_sets(self, messages: Sequence[Message], text_of: Callable[[Message], str]) -> tuple[Vocabulary, list[WordSet]]:
         """The words of the texts of messages."""
@@ -100,17 +133,16 @@ class FactTable:
         if vocabulary is None or len(messages) > 2 * vocabulary.made_of:
             words = [words_of(text_of(message)) for message in messages]
             vocabulary = self._vocabulary = Vocabulary(words)
-            sets = [vocabulary.number(one) for one in words]
-            for message, one in zip(messages, sets, strict=True):
-                facts_of(message).words = vocabulary, one
-            return vocabulary, sets
+            made = vocabulary
+            return made, [self._keep_words(message, made, one) for message, one in zip(messages, words, strict=True)]
         sets = []
         for message in messages:
-            facts = facts_of(message)
-            known = facts.words
+            facts = self.known.get(id(message))
+            known = None if facts is None else facts.words
             if known is None or known[0] is not vocabulary:
-                known = facts.words = vocabulary, vocabulary.number(words_of(text_of(message)))
-            sets.append(known[1])
+                sets.append(self._keep_words(message, vocabulary, words_of(text_of(message))))
+            else:
+                sets.append(known[1])
         return vocabulary, sets
 
     def find_alike(self, messages: Sequence[Message], threshold: float, text_of: Callable[[Message], str]) -> dict[int, int]:
@@ -124,33 +156,58 @@ class FactTable:
         return found
 
 
-_TABLE: Final[ContextVar[FactTable | None]] = ContextVar("facts", default=None)
+class _Use:
+    """Emptied at its end: timers and tasks that were begun meanwhile have it in their context, and may stay for long."""
+
+    __slots__ = ("table",)
+
+    def __init__(self, table: FactTable) -> None:
+        self.table: FactTable | None = table
+
+
+_USE: Final[ContextVar[_Use | None]] = ContextVar("facts", default=None)
 
 
 @contextmanager
 def using(table: FactTable) -> Iterator[None]:
     """Within this `facts_of` looks there, in threads that are begun within it, too."""
-    token = _TABLE.set(table)
+    use = _Use(table)
+    token = _USE.set(use)
     try:
         yield
     finally:
-        _TABLE.reset(token)
+        _USE.reset(token)
+        use.table = None
+
+
+def _table() -> FactTable | None:
+    use = _USE.get()
+    return None if use is None else use.table
 
 
 def table_in_use() -> FactTable:
     """The one that `facts_of` looks into; one of its own where there is none."""
-    return _TABLE.get() or FactTable()
+    return _table() or FactTable()
 
 
 def facts_of(message: Message) -> Facts:
     """What is known of a message, to be read and filled in; what is filled in is lost for one that no table covers."""
-    table = _TABLE.get()
+    table = _table()
     return Facts() if table is None else table.known.get(id(message)) or Facts()
+
+
+def known_text(message: Message, make: Callable[[Message], str]) -> str:
+    """The text of a message, which is worked out once, if a table covers the message."""
+    table = _table()
+    facts = None if table is None else table.known.get(id(message))
+    if table is None or facts is None:
+        return make(message)
+    return table.keep_text(facts, make(message)) if facts.text is None else facts.text
 
 
 def form_of(message: Message, key: object, make: Callable[..., Message], *given: object) -> Message:
     """Another form of a message, which `key` tells from others: the same one each time, if a table covers the message."""
-    table = _TABLE.get()
+    table = _table()
     facts = None if table is None else table.known.get(id(message))
     if table is None or facts is None:
         return make(message, *given)
