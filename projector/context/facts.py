@@ -161,11 +161,12 @@ class _Use:
 
     __slots__ = ("table",)
 
-    def __init__(self, table: FactTable) -> None:
-        self.table: FactTable | None = table
+    def __init__(self, table: FactTable | None = None) -> None:
+        self.table = table
 
 
-_USE: Final[ContextVar[_Use | None]] = ContextVar("facts", default=None)
+_NOTHING: Final = _Use()
+_USE: Final = ContextVar("facts", default=_NOTHING)
 
 
 @contextmanager
@@ -180,25 +181,20 @@ def using(table: FactTable) -> Iterator[None]:
         use.table = None
 
 
-def _table() -> FactTable | None:
-    use = _USE.get()
-    return None if use is None else use.table
-
-
 def table_in_use() -> FactTable:
     """The one that `facts_of` looks into; one of its own where there is none."""
-    return _table() or FactTable()
+    return _USE.get().table or FactTable()
 
 
 def facts_of(message: Message) -> Facts:
     """What is known of a message, to be read and filled in; what is filled in is lost for one that no table covers."""
-    table = _table()
+    table = _USE.get().table
     return Facts() if table is None else table.known.get(id(message)) or Facts()
 
 
 def known_text(message: Message, make: Callable[[Message], str]) -> str:
     """The text of a message, which is worked out once, if a table covers the message."""
-    table = _table()
+    table = _USE.get().table
     facts = None if table is None else table.known.get(id(message))
     if table is None or facts is None:
         return make(message)
@@ -207,7 +203,7 @@ def known_text(message: Message, make: Callable[[Message], str]) -> str:
 
 def form_of(message: Message, key: object, make: Callable[..., Message], *given: object) -> Message:
     """Another form of a message, which `key` tells from others: the same one each time, if a table covers the message."""
-    table = _table()
+    table = _USE.get().table
     facts = None if table is None else table.known.get(id(message))
     if table is None or facts is None:
         return make(message, *given)
