@@ -6,11 +6,11 @@ import random
 import sqlite3
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from ledger import ACTIVE_LEAF, LedgerDamaged, UnknownConversation, open_ledger
+from ledger import ACTIVE_LEAF, LedgerDamaged, UnknownConversation, erasure, open_ledger
 from ledger.tables import kept
 from ledger.tables.kept import KeptPath, KeptPaths
 from ledger.tables.messages import read
@@ -192,6 +192,21 @@ async def test_an_erased_conversation_is_not_kept_where_it_was_erased(tmp_path: 
         assert not await reading.transcript(PLACE)
         with pytest.raises(UnknownConversation):
             await reading.transcript("nobody")
+
+
+async def test_a_reader_that_was_under_way_keeps_nothing_of_what_was_erased(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two(tmp_path / "c.db") as (reading, _):
+        read_before, clean = reading.tables.kept.find(PLACE), erasure._clean_files
+
+        async def clean_beside_a_reader(*given: Any) -> Any:
+            reading.tables.kept.put(PLACE, read_before)
+            return await clean(*given)
+
+        monkeypatch.setattr(erasure, "_clean_files", clean_beside_a_reader)
+        await reading.erase(PLACE)
+        assert not reading.tables.kept.find(PLACE).messages
 
 
 @pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.heavy) if seed > 2 else seed for seed in range(8)])
