@@ -12,8 +12,10 @@ import pytest
 
 from stream import CorruptEvent, NewEvent, SeqConflict, StoreClosed, open_store
 from stream.sqlite import SqliteStore
+from stream.sqlite.log_integrity import check_streams
 from stream.sqlite.statistics import stream_statistics
 from stream.sqlite.sweeping import Sweeper
+from tests.backends import flip
 from tests.test_sqlite_batches import MANY, append_round, check, counts
 
 if TYPE_CHECKING:
@@ -102,6 +104,7 @@ async def test_a_damaged_number_of_a_stream_costs_no_event_and_bars_no_other_bat
 def harm(raw: sqlite3.Connection, statement: str, *parameters: object) -> None:
     for trigger in (
         "batches_never_change",
+        "chunks_never_change",
         "events_never_change",
         "head_floor_and_origin_never_fall_and_each_change_is_numbered",
     ):
@@ -162,3 +165,71 @@ async def test_what_can_not_be_swept_is_counted(tmp_path: Path) -> None:
         held = await stream_statistics(store.database, "s3")
         assert held is not None
         assert (held.rows, held.unswept_rows) == (1, 1)
+
+
+async def test_a_damaged_append_takes_no_other_of_its_stream_along_into_its_chunk(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with opened(path) as store:
+        await append_round(store, 1)
+        tries = [store.append("s3", [NewEvent("t", b"3.%d" % number)] * 2) for number in range(100)]
+        await asyncio.gather(*tries)
+        with closing(sqlite3.connect(path)) as raw:
+            [(pos, data)] = raw.execute("SELECT pos, data FROM batches ORDER BY length(data) DESC LIMIT 1")
+            place = data.index(b"3.50")
+            harm(raw, "UPDATE batches SET data = ? WHERE pos = ?", flip(data[: place + 1]) + data[place + 1 :], pos)
+        await store.truncate("s3", through=2)  # within an append
+        for is_packed in (False, True):
+            if is_packed:
+                await pack(store)
+                assert counts(path)[0] == 0
+            with pytest.raises(CorruptEvent) as refused:
+                await store.read("s3", after=2)
+            damaged = refused.value.seq
+            assert [event.seq for event in await store.read("s3", after=2, limit=damaged - 3)] == [*range(3, damaged)]
+            assert [event.seq for event in await store.read("s3", after=damaged + 1)] == [*range(damaged + 2, 202)]
+        with closing(sqlite3.connect(path)) as raw:
+            assert [fault.kind for fault in check_streams(raw)] == ["damaged"]
+
+
+@pytest.mark.parametrize("pieces", [[(2, 50), (51, 100)], [(2, 100)], [(2, 201)], [(1, 201)], [(2, 50), (52, 201)], [(3, 201)]])
+async def test_a_batch_goes_only_where_chunks_hold_all_of_it(tmp_path: Path, pieces: list[tuple[int, int]]) -> None:
+    path = tmp_path / "log.db"
+    async with opened(path) as store:
+        await append_round(store, 1)
+        await pack(store)
+        await asyncio.gather(*(store.append("s3", [NewEvent("t", b"")] * 2) for _ in range(100)))
+        assert counts(path)[0] == 1
+    with closing(sqlite3.connect(path)) as raw:
+        [(key,)] = raw.execute("SELECT id FROM streams WHERE name = 's3'")
+        for first, last in pieces:
+            raw.execute(
+                "INSERT INTO chunks (stream, last, n, crc, data) VALUES (?, ?, ?, 0, x'90')", (key, last, last - first + 1)
+            )
+        if pieces in ([(2, 201)], [(1, 201)]):
+            assert raw.execute("DELETE FROM batches").rowcount == 1
+        else:
+            with pytest.raises(sqlite3.IntegrityError):
+                raw.execute("DELETE FROM batches")
+        for first, last in ((101, 201), (51, 51), (2, 2)):  # what was missing
+            raw.execute(
+                "INSERT INTO chunks (stream, last, n, crc, data) VALUES (?, ?, ?, 0, x'90')", (key, last, last - first + 1)
+            )
+        if pieces == [(2, 50), (51, 100)]:
+            assert raw.execute("DELETE FROM batches").rowcount == 1
+
+
+async def test_a_damaged_chunk_stays_by_itself_and_keeps_nothing_behind_it_from_being_packed(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with opened(path) as store:
+        await append_round(store, 1)
+        await pack(store)
+        with closing(sqlite3.connect(path)) as raw:
+            harm(raw, "UPDATE chunks SET crc = crc + 1 WHERE stream = (SELECT id FROM streams WHERE name = 's3')")
+        await append_round(store, 2)
+        await append_round(store, 3)
+        await pack(store)
+        assert counts(path)[0] == 0
+        await check(store, 3, [n for n in range(MANY) if n != 3])
+        await check(store, 3, [3], after=1)
+        with pytest.raises(CorruptEvent):
+            await check(store, 3, [3])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from stream import NewEvent
+from stream import AppendResult, Event, NewEvent, Producer
 from tests.test_batch_packing import opened
 from tests.test_sqlite_batches import MANY, append_round, check
 
@@ -47,3 +47,38 @@ async def test_what_was_refused_as_a_whole_goes_before_what_came_later(tmp_path:
         await check(store, 2, [n for n in (*first, *second, *third) if n != 3])
         changed: dict[str, int] = dict(await store.database.read("SELECT name, changed FROM streams"))
         assert max(changed[f"s{n}"] for n in first) < min(changed[f"s{n}"] for n in third)
+
+
+async def test_a_producer_hears_its_own_numbers_again_whatever_came_behind_it_in_the_same_moment(tmp_path: Path) -> None:
+    async with opened(tmp_path / "log.db") as store:
+        await append_round(store, 1)
+        for seq, before, behind in ((0, 0, 1), (1, 2, 0), (2, 1, 2)):
+
+            async def send(n: int, seq: int, before: int, behind: int) -> AppendResult:
+                event = NewEvent("t", b"")
+                others = [asyncio.create_task(store.append(f"s{n}", [event])) for _ in range(before)]
+                own = asyncio.create_task(store.append(f"s{n}", [event, event], producer=Producer("p", 0, seq)))
+                others += [asyncio.create_task(store.append(f"s{n}", [event])) for _ in range(behind)]
+                await asyncio.gather(*others)
+                return await own
+
+            async def repeat(n: int, seq: int) -> AppendResult:
+                return await store.append(f"s{n}", [NewEvent("t", b"")], producer=Producer("p", 0, seq))
+
+            first = await asyncio.gather(*(send(n, seq, before, behind) for n in range(MANY)))
+            again = await asyncio.gather(*(repeat(n, seq) for n in range(MANY)))
+            assert again == [AppendResult(each.first_seq, each.last_seq, duplicate=True) for each in first]
+
+
+@pytest.mark.parametrize(("epoch", "seq"), [(0, 2**30 - 2), (2**20 - 1, 5), (2**20, 5), (2**21, 5)])
+async def test_numbers_of_a_producer_that_do_not_fit_into_a_batch_are_kept_all_the_same(
+    tmp_path: Path, epoch: int, seq: int
+) -> None:
+    async with opened(tmp_path / "log.db") as store:
+        for n in range(MANY):
+            await store.adopt(f"s{n}", [Event("x", 1, "t", b"%d.1" % n, 0)], producers=[Producer("p", epoch, seq - 1)])
+        for number in range(3):
+            await append_round(store, number + 2, producer=Producer("p", epoch, seq + number))
+        await append_round(store, 5, producer=Producer("p", epoch + 1, 0))
+        await check(store, 5)
+        assert {await store.producer(f"s{n}", "p") for n in range(MANY)} == {Producer("p", epoch + 1, 0)}

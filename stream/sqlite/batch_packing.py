@@ -86,9 +86,10 @@ def _plan(rows: Sequence[Row], streams: Mapping[int, _Stream], after: int) -> _P
             damaged = pos
             continue
         gone.append(pos)
-        for key, part in parts.items():
-            if part.last > streams[key].floor:
-                _add(runs.setdefault(key, []), part)
+        for key, of_stream in parts.items():
+            for part in of_stream:
+                if part.last > streams[key].floor:
+                    _add(runs.setdefault(key, []), part)
     return _Plan([(key, run) for key, of_stream in runs.items() for run in of_stream], gone, damaged)
 
 
@@ -106,7 +107,7 @@ async def _insert(sql: Sql, streams: Mapping[int, _Stream], chunks: Sequence[tup
 
 
 def _add(runs: list[Run], part: Run) -> None:
-    """What follows the last run goes into it, up to a good size; what a batch holds of a stream stays together."""
+    """What follows the last run goes into it, up to a good size."""
     last = runs[-1] if runs else None
     if (
         last is not None

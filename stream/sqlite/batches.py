@@ -51,7 +51,7 @@ class Placed(NamedTuple):
 class Run:
     """Appends of a stream that follow each other, as items of a chunk: the last number, and how many events and bytes.
 
-    `is_damaged` where one of them is not what was appended.
+    `is_damaged` where it is one that is not what was appended.
     """
 
     __slots__ = ("is_damaged", "items", "last", "n", "size_bytes")
@@ -126,13 +126,22 @@ def unpack_batch(places: bytes, again: bytes, data: bytes) -> Iterator[Placed]:
 
 
 def appends_of(rows: Iterable[Row]) -> list[StoredAppend]:
-    """What rows of `OF_STREAM` hold of their stream; what a batch can't tell is an append that fails its checksum."""
+    """What rows of `OF_STREAM` hold of their stream; what a batch can't tell is an append that fails its checksum.
+
+    Most of what they hold is of others, and is passed over with as little as can be.
+    """
     appends: list[StoredAppend] = []
-    for key, head, places, again, data, *_ in rows:
+    for stream, head, places, again, data, *_ in rows:
         try:
-            appends += [append for stream, append in unpack_batch(places, again, data) if stream == key]
+            at, found = _places(places, again, data)
         except ValueError:
             appends.append(StoredAppend(*split_head(head), 0, b"", 0, b""))
+            continue
+        end = 0
+        for key, last, n, aid, crc, size in found:
+            end += size
+            if key == stream:
+                appends.append(StoredAppend(last, n, at, aid or b"", crc, data[end - size : end]))
     return appends
 
 
@@ -144,14 +153,14 @@ def heads_of(heads: object) -> dict[int, int]:
         return {}
 
 
-def parts_of(columns: Sequence[Any], names: Mapping[int, str]) -> dict[int, Run]:
-    """What a batch (heads, places, again, data) holds, by stream, as items of chunks.
+def parts_of(columns: Sequence[Any], names: Mapping[int, str]) -> dict[int, list[Run]]:
+    """What a batch (heads, places, again, data) holds, by stream, as items of chunks; a damaged append is a run by itself.
 
     Raises `ValueError` where it does not tell what it holds.
     """
     heads, places, again, data = columns
     at, found = _places(places, again, data)
-    parts: dict[int, Run] = {}
+    parts: dict[int, list[Run]] = {}
     end = 0
     crc32, head, unnamed = zlib.crc32, _ENCODER.encode((at,))[1:], b"\xc0"  # a list of three: the time, no name, the data
     for key, last, n, aid, crc, size in found:
@@ -161,14 +170,14 @@ def parts_of(columns: Sequence[Any], names: Mapping[int, str]) -> dict[int, Run]
             raise ValueError("a batch holds events of a stream that is not there")
         is_damaged = crc != crc32(body, crc32(append_place(name, last, at, aid or b"").encode()))
         item = b"\x93" + head + unnamed + body if aid is None else pack_item(at, aid, body)
-        part = parts.get(key)
-        if part is None:
-            parts[key] = Run(last, n, size, [item], is_damaged=is_damaged)
+        runs = parts.setdefault(key, [])
+        if not runs or runs[-1].is_damaged or is_damaged:
+            runs.append(Run(last, n, size, [item], is_damaged=is_damaged))
         else:
-            part.last, part.n, part.size_bytes = last, part.n + n, part.size_bytes + size
-            part.items.append(item)
-            part.is_damaged = part.is_damaged or is_damaged
-    if heads != write_numbers({key: pack_head(part.last, part.n) for key, part in parts.items()}):
+            run = runs[-1]
+            run.last, run.n, run.size_bytes = last, run.n + n, run.size_bytes + size
+            run.items.append(item)
+    if heads != write_numbers({key: pack_head(runs[-1].last, sum(run.n for run in runs)) for key, runs in parts.items()}):
         raise ValueError("a batch holds other events than it says")
     return parts
 

@@ -53,7 +53,7 @@ async def read_page(sql: Sql, stream_id: str, after: int, limit: int) -> list[Ev
         check_bounds(stream_id, floor, head, origin, guard)
         if cursor < floor:
             raise Truncated(stream_id, after, floor)
-        found, found_bytes = await _read_rows(sql, stream_id, rows, cursor, MAX_PAGE_BYTES - size_bytes)
+        found, found_bytes = await _read_rows(sql, stream_id, rows, cursor, end, MAX_PAGE_BYTES - size_bytes)
         if found and found[-1].seq > head:
             raise CorruptEvent(stream_id, found[-1].seq, f"it lies beyond the head {head}")
         events += found
@@ -66,13 +66,20 @@ async def read_page(sql: Sql, stream_id: str, after: int, limit: int) -> list[Ev
             raise CorruptEvent(stream_id, cursor + 1, "its row is missing")
 
 
-async def _read_rows(sql: Sql, stream_id: str, rows: list[Row], cursor: int, max_bytes: int) -> tuple[list[Event], int]:
-    """The events behind the cursor as far as they follow each other, and about how many bytes they are."""
+async def _read_rows(
+    sql: Sql, stream_id: str, rows: list[Row], cursor: int, end: int, max_bytes: int
+) -> tuple[list[Event], int]:
+    """The events behind the cursor as far as they follow each other, and about how many bytes they are.
+
+    No row that begins at `end` or behind it: a batch holds some that nobody has asked for.
+    """
     events: list[Event] = []
     size_bytes = 0
     for row in _sort(stream_id, _spread(rows)):
         if row[1] <= cursor:  # it lies in a chunk, too
             continue
+        if row[1] - row[2] >= end:
+            break
         if row[1] - row[2] > cursor:  # the other table's rows end before this one, or a row is missing
             break
         found = await _unpack_row(sql, stream_id, row)

@@ -115,7 +115,11 @@ CREATE TRIGGER batches_go_only_below_the_floors_or_into_chunks BEFORE DELETE ON 
     SELECT 1 FROM json_each(OLD.heads) AS h JOIN streams AS s ON s.id = CAST(h.key AS INTEGER)
     WHERE h.value >> 16 > s.floor
     AND ((SELECT last - n FROM chunks WHERE stream = s.id AND last >= h.value >> 16 ORDER BY last LIMIT 1)
-      <= (h.value >> 16) - (h.value & 65535)) IS NOT TRUE)
+      <= (h.value >> 16) - (h.value & 65535)) IS NOT TRUE  -- one chunk has all of it, as a rule, or several have
+    AND (SELECT sum(min(c.last, h.value >> 16) - max(c.last - c.n, (h.value >> 16) - (h.value & 65535), s.floor))
+      FROM chunks AS c WHERE c.stream = s.id AND c.last > max((h.value >> 16) - (h.value & 65535), s.floor)
+      AND c.last - c.n < h.value >> 16)
+    IS NOT (h.value >> 16) - max((h.value >> 16) - (h.value & 65535), s.floor))
 BEGIN SELECT RAISE (ABORT, 'batches go only below the floors or into chunks'); END;
 
 -- A chunk comes of appends and holds just what they held, or of batches: then it lies where neither appends nor chunks are,

@@ -45,10 +45,10 @@ class Witness:
         self.producer_seq = 0
         self.saved = 0
 
-    async def append(self, *, producer: str = "") -> bool:
+    async def append(self, *, producer: str = "", max_bytes: int = 4_000) -> bool:
         """One append of two events; False if there was no room."""
         self.names += 1
-        data = b"%d " % self.names + bytes(self.chance.randrange(4_000))
+        data = b"%d " % self.names + bytes(self.chance.randrange(max_bytes))
         given = Producer(producer, 0, self.producer_seq) if producer else None
         began = time.monotonic()
         try:
@@ -62,15 +62,16 @@ class Witness:
         return True
 
     async def append_together(self) -> bool:
-        """Many at once, one of them a producer's; False if any was refused."""
+        """Many at once, one of them a producer's, now and then so small that they share a row; False if any was refused."""
         went_in = []
+        max_bytes = self.chance.choice([200, 4_000])
 
         async def one(producer: str) -> None:
-            went_in.append(await self.append(producer=producer))
+            went_in.append(await self.append(producer=producer, max_bytes=max_bytes))
 
         async with anyio.create_task_group() as tasks:
             for n in range(WRITERS):
-                tasks.start_soon(one, "" if n else "p")
+                tasks.start_soon(one, "p" if n == WRITERS - 1 else "")
         return all(went_in)
 
     async def save(self) -> None:
