@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger import open_ledger
-from ledger.tables import kept
-from ledger.tables.kept import KeptPath, KeptPaths
+from ledger.tables import kept_paths
+from ledger.tables.kept_paths import KeptPath, KeptPaths
 from projector import Block, Message
 from projector.context.facts import FactTable, form_of, using
 from projector.context.pipeline import Pipeline
@@ -140,7 +140,7 @@ def tables() -> int:
 
 def test_what_is_not_kept_is_gone_with_its_view(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a stage had a time limit: asyncio keeps a timer that was cancelled while another one comes before it."""
-    monkeypatch.setattr(kept, "MOST_KEPT_BYTES", 0)
+    monkeypatch.setattr(kept_paths, "MOST_KEPT_BYTES", 0)
 
     async def look() -> None:
         async with open_ledger("memory:") as ledger:
@@ -156,7 +156,7 @@ def test_what_is_not_kept_is_gone_with_its_view(monkeypatch: pytest.MonkeyPatch)
 
 def test_what_is_worked_out_beside_paths_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of those that were read longest ago it goes first; their messages stay."""
-    monkeypatch.setattr(kept, "MOST_FACTS_BYTES", 100_000)
+    monkeypatch.setattr(kept_paths, "MOST_FACTS_BYTES", 100_000)
     paths, random_ = KeptPaths(), random.Random(0)
     for name in "abc":
         said = [message(f"{name}{at}", " ".join(f"{random_.getrandbits(60)}" for _ in range(40))) for at in range(8)]
@@ -169,7 +169,7 @@ def test_what_is_worked_out_beside_paths_is_bounded(monkeypatch: pytest.MonkeyPa
         paths.weigh(name)
     assert [paths.find(name).facts.size > 0 for name in "abc"] == [False, False, True]
     assert all(len(paths.find(name).messages) == 8 for name in "abc")
-    monkeypatch.setattr(kept, "MOST_FACTS_BYTES", 1000)
+    monkeypatch.setattr(kept_paths, "MOST_FACTS_BYTES", 1000)
     paths.weigh("c")
     assert not any(paths.find(name).facts.size for name in "abc")
     for name in "abc":
@@ -182,7 +182,7 @@ async def test_a_view_of_what_was_not_worked_out_before_is_the_same(ledger: Ledg
     pipeline = Pipeline(optional=(ALIKE,))
     made = []
     for most in (0, 0, 2**20, 2**20, 0):
-        monkeypatch.setattr(kept, "MOST_FACTS_BYTES", most)
+        monkeypatch.setattr(kept_paths, "MOST_FACTS_BYTES", most)
         made.append(await ledger.context("c", pipeline=pipeline))
         assert bool(ledger.tables.kept.find("c").facts.size) == bool(most)
     assert (

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from ledger import ACTIVE_LEAF, LedgerDamaged, UnknownConversation, erasure, open_ledger
-from ledger.tables import kept
-from ledger.tables.kept import KeptPath, KeptPaths
+from ledger.tables import kept_paths
+from ledger.tables.kept_paths import KeptPath, KeptPaths
 from ledger.tables.messages import read
 from projector import Block, Message
 from projector.json_text import encode
@@ -62,7 +62,7 @@ def read_bodies(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(message_id)
         return read(conversation, message_id, crc, body)
 
-    monkeypatch.setattr(kept, "read", watched)
+    monkeypatch.setattr(kept_paths, "read", watched)
     assert ledger.tables.kept.find(PLACE).messages
     return seen
 
@@ -271,7 +271,7 @@ def path_of(*names: str, size: int = 1) -> KeptPath:
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "MOST_KEPT_BYTES", 100)
+    monkeypatch.setattr(kept_paths, "MOST_KEPT_BYTES", 100)
     paths = KeptPaths()
     paths.put("a", path_of("1", "2", size=30))
     paths.put("b", path_of("1", size=30))
