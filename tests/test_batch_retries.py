@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from stream import AppendResult, Event, NewEvent, Producer
+from stream import AppendResult, CorruptEvent, Event, NewEvent, Producer
 from tests.test_batch_packing import opened
 from tests.test_sqlite_batches import MANY, append_round, check
 
@@ -113,3 +114,27 @@ async def test_an_append_never_gets_into_a_transaction_of_somebody_else_that_wai
             await failing
         assert met == 20
         await check(store, 2)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE streams SET guard = guard + 1, changed = changed + 1000 WHERE name = 's3'",
+        "UPDATE producers SET guard = guard + 1, seq = seq + 1 WHERE stream = (SELECT id FROM streams WHERE name = 's3')",
+    ],
+    ids=["stream", "producer"],
+)
+async def test_a_batch_moves_no_number_that_is_damaged_and_numbers_each_change(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "log.db"
+    async with opened(path) as store:
+        for seq in range(2):
+            await append_round(store, seq + 1, producer=Producer("p", 0, seq))
+        numbers = await store.database.read("SELECT changed FROM streams")
+        assert len(set(numbers)) == len(numbers) == MANY
+        with closing(sqlite3.connect(path)) as raw, raw:
+            raw.execute("DROP TRIGGER watermarks_never_fall")
+            raw.execute(damage)
+        tries = [store.append(f"s{n}", [NewEvent("t", b"%d.3" % n)], producer=Producer("p", 0, 2)) for n in range(MANY)]
+        told = await asyncio.gather(*tries, return_exceptions=True)
+        assert [isinstance(each, CorruptEvent) for each in told] == [n == 3 for n in range(MANY)]
+        await check(store, 3, [n for n in range(MANY) if n != 3])

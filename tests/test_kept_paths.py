@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import zlib
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import pytest
 
-from ledger import ACTIVE_LEAF, LedgerDamaged, UnknownConversation, open_ledger
-from ledger.tables import kept
-from ledger.tables.kept import KeptPath, KeptPaths
+from ledger import ACTIVE_LEAF, LedgerDamaged, UnknownConversation, erasure, open_ledger
+from ledger.tables import kept_paths
+from ledger.tables.kept_paths import KeptPath, KeptPaths
 from ledger.tables.messages import read
 from projector import Block, Message
+from projector.json_text import encode
 from tests.talk import finished, new, said, started
 
 if TYPE_CHECKING:
@@ -59,7 +62,7 @@ def read_bodies(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(message_id)
         return read(conversation, message_id, crc, body)
 
-    monkeypatch.setattr(kept, "read", watched)
+    monkeypatch.setattr(kept_paths, "read", watched)
     assert ledger.tables.kept.find(PLACE).messages
     return seen
 
@@ -123,6 +126,21 @@ async def lose_and_repair(ledger: Ledger, path: list[Message]) -> None:
     assert [finding async for finding in ledger.reconcile(PLACE, repair=True)]
 
 
+async def replace_rows(ledger: Ledger, path: list[Message]) -> None:
+    """By hand, as a program that copies rows does; SQLite calls no trigger for what an INSERT takes the place of."""
+    other = encode(msgspec.structs.replace(path[2], blocks=(Block("text", text="other words", sealed=True),)))
+    row = "conversation, id, run, parent, seq, on_path, started, is_committed, selected"
+    text = f"INSERT OR REPLACE INTO messages ({row}, crc, body) SELECT {row}, ?2, ?3 FROM messages WHERE id = ?1"
+    await ledger.tables.database.write(lambda sql: sql(text, (path[2].id, zlib.crc32(other), other)))
+
+
+async def replace_a_run(ledger: Ledger, path: list[Message]) -> None:
+    assert path
+    row, body = "conversation, id, seq, status", "CAST(replace(body, 'prompts', 'nothing') AS BLOB)"
+    text = f"INSERT OR REPLACE INTO runs ({row}, body) SELECT {row}, {body} FROM runs"
+    await ledger.tables.database.write(lambda sql: sql(text))
+
+
 async def lose_messages(ledger: Ledger, path: list[Message]) -> None:
     assert path
     await ledger.tables.database.write(lambda sql: sql("DELETE FROM messages WHERE id IN ('r1.1', 'r1.2')"))
@@ -143,7 +161,7 @@ async def lose_a_run_and_repair(ledger: Ledger, path: list[Message]) -> None:
 
 CHANGES: Final = (
     redact, annotate, fork, fork_and_go_back, erase, erase_and_begin_again, damage_and_repair, lose_and_repair,
-    lose_messages, lose_a_run, lose_a_run_and_repair,
+    lose_messages, lose_a_run, lose_a_run_and_repair, replace_rows, replace_a_run,
 )  # fmt: skip
 
 
@@ -194,6 +212,21 @@ async def test_an_erased_conversation_is_not_kept_where_it_was_erased(tmp_path: 
             await reading.transcript("nobody")
 
 
+async def test_a_reader_that_was_under_way_keeps_nothing_of_what_was_erased(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two(tmp_path / "c.db") as (reading, _):
+        read_before, clean = reading.tables.kept.find(PLACE), erasure._clean_files
+
+        async def clean_beside_a_reader(*given: Any) -> Any:
+            reading.tables.kept.put(PLACE, read_before)
+            return await clean(*given)
+
+        monkeypatch.setattr(erasure, "_clean_files", clean_beside_a_reader)
+        await reading.erase(PLACE)
+        assert not reading.tables.kept.find(PLACE).messages
+
+
 @pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.heavy) if seed > 2 else seed for seed in range(8)])
 async def test_whatever_two_do_in_turn_both_read_what_a_new_one_reads(tmp_path: Path, seed: int) -> None:
     random_ = random.Random(seed)
@@ -238,7 +271,7 @@ def path_of(*names: str, size: int = 1) -> KeptPath:
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "MOST_KEPT_BYTES", 100)
+    monkeypatch.setattr(kept_paths, "MOST_KEPT_BYTES", 100)
     paths = KeptPaths()
     paths.put("a", path_of("1", "2", size=30))
     paths.put("b", path_of("1", size=30))

@@ -137,7 +137,7 @@ def erase(
         _ask(context, names)
 
     async def job(ledger: Ledger) -> None:
-        with progress(f"erasing {told}"):
+        with progress(f"erasing {told if len(names) == 1 else f'{len(names)} conversations'}"):
             done = [await ledger.erase(names[0])] if len(names) == 1 else await ledger.erase(names[0], names[1], *names[2:])
         if as_json:
             print_json(msgspec.to_builtins(done if len(names) > 1 else done[0]))

@@ -104,7 +104,10 @@ async def make_context(
         check_kind("used", used, Used, "Used")
     variants = _check_display(display)
     found, life = await read_source(engine, conversation, run, selections, turn)
-    view = await _make_view(engine, conversation, life, replace(found, used=used, display=variants), pipeline)
+    try:
+        view = await _make_view(engine, conversation, life, replace(found, used=used, display=variants), pipeline)
+    finally:
+        engine.tables.kept.weigh(conversation)
     source = view.source
     session = session_of(source.choices, provider)
     with using(source.facts):

@@ -11,7 +11,7 @@ from ledger.errors import UnknownConversation, UnknownRun
 from ledger.runs.run import Run
 from ledger.tables import runs
 from ledger.tables.choices import choices as known_choices
-from ledger.tables.kept import KeptPath
+from ledger.tables.kept_paths import KeptPath
 from ledger.tables.paths import read_path, read_path_to
 from ledger.tables.timeline import count_turns
 from projector import settle

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ledger.tables import branches, conversations, messages
-from ledger.tables.kept import read_kept, read_last
+from ledger.tables.kept_paths import read_kept, read_last
 from ledger.tables.texts import is_text
 from projector.tree import resolve
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ledger.tables.conversations import Position
-    from ledger.tables.kept import KeptPath
+    from ledger.tables.kept_paths import KeptPath
     from projector import Message
     from stream.sqlite import Sql
 

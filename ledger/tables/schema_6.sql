@@ -15,3 +15,12 @@ BEGIN UPDATE conversations SET amended = amended + 1 WHERE id = OLD.conversation
 
 CREATE TRIGGER a_run_that_goes_is_counted AFTER DELETE ON runs
 BEGIN UPDATE conversations SET amended = amended + 1 WHERE id = OLD.conversation; END;
+
+-- What an INSERT OR REPLACE takes away fires no trigger of its own.
+CREATE TRIGGER a_replaced_message_is_counted BEFORE INSERT ON messages
+WHEN EXISTS (SELECT 1 FROM messages WHERE conversation = NEW.conversation AND id = NEW.id)
+BEGIN UPDATE conversations SET amended = amended + 1 WHERE id = NEW.conversation; END;
+
+CREATE TRIGGER a_replaced_run_is_counted BEFORE INSERT ON runs
+WHEN EXISTS (SELECT 1 FROM runs WHERE conversation = NEW.conversation AND id = NEW.id AND status <> 'open')
+BEGIN UPDATE conversations SET amended = amended + 1 WHERE id = NEW.conversation; END;

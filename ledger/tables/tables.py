@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ledger.errors import LedgerDamaged
 from ledger.tables import calls, choices, conversations, messages, runs, uses, walks
 from ledger.tables.commit import apply, tell
-from ledger.tables.kept import KeptPaths
+from ledger.tables.kept_paths import KeptPaths
 from ledger.tables.texts import EVERY, PAGE_ROWS
 from stream import StoreUnusable
 from stream.sqlite import Database, read_scripts

@@ -26,7 +26,10 @@ async def erase(engine: Engine, conversations: Sequence[str]) -> list[Erased]:
     for name in names:
         await begin_erasure(engine.tables, name, await engine.store.bounds(name), seen[name])
         engine.forget(name)
-    return await finish_erasures(engine.store, engine.tables, names)
+    erased = await finish_erasures(engine.store, engine.tables, names)
+    for name in names:  # again: who was reading meanwhile may have kept what there was
+        engine.forget(name)
+    return erased
 
 
 async def _require(engine: Engine, conversation: str) -> None:

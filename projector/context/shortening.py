@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from projector.context.facts import facts_of, form_of
+from projector.context.facts import form_of, known_text
 from projector.context.tokens import Tokenizer, estimate, result_text
 from projector.context.tool_groups import calls_of
 from projector.message import Block, Message
@@ -57,10 +57,7 @@ def saved(before: str, after: str, tokenizer: Tokenizer = estimate) -> int:
 
 def text_of(message: Message) -> str:
     """What can be shortened of it: a tool's result, or the texts of any other message."""
-    facts = facts_of(message)
-    if facts.text is None:
-        facts.text = _text_of(message)
-    return facts.text
+    return known_text(message, _text_of)
 
 
 def shorten(message: Message, text: str) -> Message:

@@ -38,6 +38,10 @@ class Vocabulary:
         self.made_of = len(sets)
         """How many texts it was made of."""
 
+    def __len__(self) -> int:
+        """How many words it knows."""
+        return len(self._numbers)
+
     def number(self, words: frozenset[str]) -> WordSet:
         """The words of a text."""
         known = self._numbers

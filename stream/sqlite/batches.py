@@ -131,16 +131,16 @@ def appends_of(rows: Iterable[Row]) -> list[StoredAppend]:
     Most of what they hold is of others, and is passed over with as little as can be.
     """
     appends: list[StoredAppend] = []
-    for key, head, places, again, data, *_ in rows:
+    for stream, head, places, again, data, *_ in rows:
         try:
             at, found = _places(places, again, data)
         except ValueError:
             appends.append(StoredAppend(*split_head(head), 0, b"", 0, b""))
             continue
         end = 0
-        for stream, last, n, aid, crc, size in found:
+        for key, last, n, aid, crc, size in found:
             end += size
-            if stream == key:
+            if key == stream:
                 appends.append(StoredAppend(last, n, at, aid or b"", crc, data[end - size : end]))
     return appends
 

@@ -142,7 +142,11 @@ def items_of(text: JsonText, place: str) -> list[JsonText]:
     try:
         return split_array(text)
     except (InvalidJson, ValueError, IndexError) as error:
-        raise FormatError(f"{place}: a list was expected, not {shown(text)} ({error})") from error
+        is_list = text.lstrip("\ufeff \t\r\n").startswith("[")
+        what = (
+            "a whole list was expected, this breaks off or is wrong" if is_list else f"a list was expected, not {shown(text)}"
+        )
+        raise FormatError(f"{place}: {what} ({error})") from error
 
 
 def whole_items(text: str) -> tuple[list[JsonText], str | None]:

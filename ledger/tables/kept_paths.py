@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MOST_KEPT_BYTES: Final = 32 * 2**20
 """How much a process keeps of all conversations together, as it is stored; a path that is longer is read each time."""
+MOST_FACTS_BYTES: Final = 64 * 2**20
+"""How much of what was worked out beside these paths, roughly; beyond that it is worked out again each time."""
 _OBJECT_BYTES: Final = 500  # what a message takes beside its text
 
 
@@ -81,6 +83,8 @@ class KeptPaths:
     def __init__(self) -> None:
         self._paths: OrderedDict[str, KeptPath] = OrderedDict()
         self._size = 0
+        self._facts: OrderedDict[str, int] = OrderedDict()
+        self._facts_size = 0
 
     def find(self, conversation: str) -> KeptPath:
         """The one of a conversation; an empty one where none is kept."""
@@ -97,10 +101,24 @@ class KeptPaths:
         self._size += path.size
         while self._size > MOST_KEPT_BYTES:
             self.forget(next(iter(self._paths)))
+        self.weigh(conversation)
+
+    def weigh(self, conversation: str) -> None:
+        """Counts what was worked out beside a path by now. Where it is too much, that of the paths read longest ago goes."""
+        path = self._paths.get(conversation)
+        if path is None:
+            return
+        self._facts_size += path.facts.size - self._facts.pop(conversation, 0)
+        self._facts[conversation] = path.facts.size
+        while self._facts_size > MOST_FACTS_BYTES:
+            oldest, size = self._facts.popitem(last=False)
+            self._facts_size -= size
+            self._paths[oldest] = replace(self._paths[oldest], facts=FactTable())
 
     def forget(self, conversation: str) -> None:
         """Drops the one of a conversation."""
         self._size -= self._paths.pop(conversation, _NOTHING).size
+        self._facts_size -= self._facts.pop(conversation, 0)
 
 
 async def read_kept(sql: Sql, conversation: str, position: Position, leaf: str, kept: KeptPath) -> KeptPath:
