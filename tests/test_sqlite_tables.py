@@ -65,6 +65,8 @@ ATTACKS = [
     "UPDATE OR REPLACE chunks SET pos = 7",
     "DELETE FROM chunks",
     f"INSERT INTO chunks {NEW_CHUNK} VALUES (4, 2, 2, 0, x'90')",  # beyond the head
+    f"INSERT INTO chunks {NEW_CHUNK} VALUES (1, 2, 1, 0, x'90')",  # it ends inside an append
+    f"INSERT INTO chunks {NEW_CHUNK} VALUES (3, 200, 100, 0, x'90')",  # it lies inside a chunk
     f"INSERT INTO chunks {NEW_CHUNK} VALUES (3, 258, 2, 0, x'90')",  # beyond the head, over an append
     "UPDATE batches SET data = x'90'",
     "UPDATE OR REPLACE batches SET pos = 7",
