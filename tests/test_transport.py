@@ -142,7 +142,7 @@ def _prefixes() -> list[bytes]:
         (b"<html><body>Bad Gateway</body></html>", "were expected, not <html>"),
         (b"data: \xff\n\n", "line 1: UTF-8 was expected"),
         (b'{"a": 1}\n{"\xff": 1}\n', "line 2: UTF-8 was expected"),
-        (b'[{"a": 1} {"b": 1}]', "the list: a whole list was expected"),
+        (b'[{"a": 1} {"b": 1}]', "the list: a list was expected"),
         (frame(b'{"bytes": "!"}', message_type="event", event_type="chunk"), '"bytes" in base64'),
         (frame(b'{"bytes": "eA=="}', message_type="event", event_type="chunk"), "what its chunk holds is no JSON"),
         (b'["\xff"]', "byte 2: UTF-8 was expected"),

@@ -144,7 +144,7 @@ def items_of(text: JsonText, place: str) -> list[JsonText]:
     except (InvalidJson, ValueError, IndexError) as error:
         is_list = text.lstrip("\ufeff \t\r\n").startswith("[")
         what = (
-            "a whole list was expected, this breaks off or is wrong" if is_list else f"a list was expected, not {shown(text)}"
+            "a list was expected, and this one breaks off or is wrong" if is_list else f"a list was expected, not {shown(text)}"
         )
         raise FormatError(f"{place}: {what} ({error})") from error
 
