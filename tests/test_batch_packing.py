@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
@@ -12,6 +13,7 @@ import pytest
 
 from stream import CorruptEvent, NewEvent, SeqConflict, StoreClosed, open_store
 from stream.sqlite import SqliteStore
+from stream.sqlite.batch_packing import pack_batches
 from stream.sqlite.log_integrity import check_streams
 from stream.sqlite.statistics import stream_statistics
 from stream.sqlite.sweeping import Sweeper
@@ -233,3 +235,20 @@ async def test_a_damaged_chunk_stays_by_itself_and_keeps_nothing_behind_it_from_
         await check(store, 3, [3], after=1)
         with pytest.raises(CorruptEvent):
             await check(store, 3, [3])
+
+
+async def test_a_packing_takes_no_more_streams_than_are_quickly_written(tmp_path: Path) -> None:
+    """Of batches that have few streams in common one transaction takes a few, and the next one goes on."""
+    path = tmp_path / "log.db"
+    async with open_store(str(path), durability="normal") as store:
+        for begin in range(0, 2_400, 400):
+            await append_round(store, 1, range(begin, begin + 400))
+        assert counts(path) == (6, 0, 0)
+        for left in (4, 2, 0):
+            assert (await store.database.transact(partial(pack_batches, after=0))).seen == 2  # type: ignore[union-attr]
+            assert counts(path)[0] == left
+        await check(store, 1, range(0, 2_400, 7))
+        for begin in range(0, 400 * 45, 400):  # they are packed as fast as they come
+            await append_round(store, 2, range(begin % 2_400, begin % 2_400 + 400))
+        await store.append("other", [NewEvent("t", b"")])
+    assert counts(path)[0] < 40

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from stream.sqlite.batches import Run
 
 _AT_ONCE: Final = 32
+_MOST_STREAMS: Final = 1_000
 _MAX_CHUNK_BYTES: Final = 48 * 1024
 _MAX_CHUNK_EVENTS: Final = 4_000
 _FEW_APPENDS: Final = 8
@@ -33,9 +34,9 @@ _DELETE: Final = "DELETE FROM batches WHERE pos IN (SELECT value FROM json_each(
 
 
 class Packed(NamedTuple):
-    """How many batches went, and behind which position the next ones lie: up to there all that are left are damaged."""
+    """How many batches were looked at, and behind which position the next ones lie: what is left up to there is damaged."""
 
-    gone: int
+    seen: int
     after: int
 
 
@@ -59,7 +60,7 @@ async def pack_batches(sql: Sql, after: int) -> Packed:
     it to be told. Only a batch that does not tell what it holds stays where it is, and one that holds some of a stream whose
     floor can't be believed, or whose other rows are in the way.
     """
-    rows = await sql(_OLDEST, (after, _AT_ONCE))
+    rows = _first(await sql(_OLDEST, (after, _AT_ONCE)))
     keys = json.dumps(list({key for row in rows for key in heads_of(row[1])}))
     streams = {int(key): _Stream(str(name), int(floor)) for key, name, floor in await sql(OF_KEYS, (keys,))}
     await sql("SAVEPOINT before_chunks")
@@ -71,7 +72,17 @@ async def pack_batches(sql: Sql, after: int) -> Packed:
         await sql("ROLLBACK TO before_chunks")
         streams = {key: stream for key, stream in streams.items() if key not in passed_over}
     await sql(_DELETE, (json.dumps(plan.gone),))
-    return Packed(len(plan.gone), plan.damaged)
+    return Packed(len(rows), plan.damaged)
+
+
+def _first(rows: Sequence[Row]) -> Sequence[Row]:
+    """As many as do not keep who appends waiting: at least one, and of no more streams than are quickly written."""
+    keys: set[int] = set()
+    for count, row in enumerate(rows):
+        keys.update(heads_of(row[1]))
+        if count and len(keys) > _MOST_STREAMS:
+            return rows[:count]
+    return rows
 
 
 def _plan(rows: Sequence[Row], streams: Mapping[int, _Stream], after: int) -> _Plan:

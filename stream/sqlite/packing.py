@@ -80,7 +80,7 @@ class Packer:
     def pack_due(self) -> None:
         """Hands the batches, and the streams that have enough, to the writer, without waiting for it."""
         if self._batches >= _DUE_BATCHES and not self._is_packing:
-            self._is_packing, self._batches = True, 0  # whatever becomes of it: what fails is not tried again at once
+            self._is_packing = True
             packing = self._database.submit(as_transaction(lambda sql: pack_batches(sql, self._damaged)))
             packing.add_done_callback(self._packed_batches)
         if (len(self._due) >= _FEW_STREAMS or self._is_late) and not self._is_packing:
@@ -93,9 +93,12 @@ class Packer:
 
     def _packed_batches(self, job: asyncio.Future[Packed]) -> None:
         self._is_packing = False
-        if not self._has_failed(job):
-            self._damaged = job.result().after
-            self.pack_due()
+        if self._has_failed(job):
+            self._batches = 0  # it is not tried again at once
+            return
+        seen, self._damaged = job.result()
+        self._batches = max(0, self._batches - seen) if seen else 0
+        self.pack_due()
 
     def _packed(self, streams: Sequence[Stream], job: asyncio.Future[dict[int, int]]) -> None:
         self._is_packing = False
