@@ -133,7 +133,7 @@ class Sweeper:
     async def _find_left(self) -> None:
         heads = [heads_of(row[0]) for row in await self._database.read("SELECT heads FROM batches")]
         keys = json.dumps(list({key for each in heads for key in each}))
-        for key, name, floor in await self._database.read(OF_KEYS, (keys,)):
+        for key, name, floor in await self._database.read(OF_KEYS, (keys,)) if heads else ():
             if any(each.get(key, floor + 1) <= floor for each in heads):
                 self._waiting[name] = None
         last = ""
