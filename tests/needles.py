@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-import subprocess
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger import open_ledger
 from ledger.upkeep.verify import verify
 from projector import Projector, transcript
+from tests.raw_bytes import readable
 from tests.talk import finished, new, said, started
 
 if TYPE_CHECKING:
@@ -117,12 +117,8 @@ def media_id_of(conversation: str) -> str:
 
 
 def found(folder: Path, conversation: str, files: str = "*") -> set[str]:
-    """The kinds of needles of a conversation that lie anywhere in the bytes of files.
-
-    Another process reads them: one that closes a file gives up all of SQLite's locks on it.
-    """
-    paths = sorted(str(path) for path in folder.glob(files))
-    held = subprocess.run(["cat", "--", *paths], capture_output=True, check=True).stdout
+    """The kinds of needles of a conversation that lie anywhere in the bytes of files, compressed or not."""
+    held = readable(*folder.glob(files))
     kinds = {kind.decode() for kind, of in PATTERN.findall(held) if of == conversation.encode()}
     return kinds | ({"digest"} if media_id_of(conversation).encode() in held else set())
 

@@ -19,6 +19,7 @@ from ledger.upkeep.backup import known_scripts
 from stream import NewEvent, Producer, Snapshot, StoreFull, StoreUnusable, StreamError, open_store
 from stream.sqlite import SqliteStore
 from stream.sqlite.backup import back_up, restore
+from tests.raw_bytes import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,7 +104,7 @@ async def test_a_backup_holds_no_byte_of_what_was_deleted(tmp_path: Path) -> Non
         await store.settle()
         await store.append("s", [NewEvent("t", b"x")])
         await back_up(str(path), str(tmp_path / "copy.db"))
-    assert canary not in (tmp_path / "copy.db").read_bytes()
+    assert canary not in readable(tmp_path / "copy.db")
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o444])

@@ -16,6 +16,7 @@ from projector.context.pipeline import Pipeline, Summaries
 from projector.context.plugins import DEFAULT, Bundled, keep_window
 from projector.json_text import encode
 from stream.clock import now_ms
+from tests.raw_bytes import readable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -238,4 +239,4 @@ async def test_erase_takes_what_is_remembered(tmp_path: Path) -> None:
         assert json.dumps([choice.summary for _, choice in await ledger.tables.choices("c")])  # type: ignore[union-attr]
         await ledger.erase("c")
         assert await ledger.tables.choices("c") == []
-    assert b"needle-" not in path.read_bytes()
+    assert b"needle-" not in readable(path)

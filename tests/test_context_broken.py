@@ -26,6 +26,7 @@ from projector.context.tool_groups import pair
 from projector.context.windows import effective, window
 from projector.events import ContextExpanded
 from projector.json_text import encode
+from tests.raw_bytes import readable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -376,5 +377,6 @@ async def test_what_is_erased_while_a_context_is_made_is_not_remembered(tmp_path
                 await late
         assert await ledger.tables.choices("c") == []
         assert await ledger.transcript("c") == []
-    assert b"needle-" not in path.read_bytes()
-    assert b"weather" not in path.read_bytes()
+    held = readable(path)
+    assert b"needle-" not in held
+    assert b"weather" not in held

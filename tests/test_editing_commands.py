@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.ledger_commands import fill, talk, turns
+from tests.raw_bytes import readable
 from tests.talk import said, started
 from tests.test_bad_input import refused
 from tests.test_commands import Shell
@@ -112,11 +113,11 @@ def test_a_conversation_is_described_for_lists(shell: Shell) -> None:
 
 def test_what_is_erased_is_nowhere_in_the_file(shell: Shell) -> None:
     fill(shell, talk)
-    assert b"capital of France" in shell.data.read_bytes()
+    assert b"capital of France" in readable(shell.data)
     told = shell.read("erase", "c", "--yes")
     assert told == {"conversation": "c", "messages": 3, "runs": 4, "events": told["events"], "is_proven": True, "why": None}
     assert told["events"] > 10
-    assert b"capital of France" not in shell.data.read_bytes()
+    assert b"capital of France" not in readable(shell.data)
     assert shell.read("show", "c")["messages"] == shell.read("runs", "c") == []
     [info] = shell.read("conversations")["conversations"]
     assert (info["erased"]["messages"], info["messages"]) == (3, 0)
@@ -133,10 +134,11 @@ def test_several_are_erased_by_one_command(shell: Shell) -> None:
 
     fill(shell, more)
     assert refused(shell, "erase", "c", "nobody", "--yes") == refused(shell, "show", "nobody")
-    assert b"capital of France" in shell.data.read_bytes()
+    assert b"capital of France" in readable(shell.data)
     told = shell.read("erase", "c", "d", "c", "--yes")
     assert [(one["conversation"], one["messages"], one["is_proven"]) for one in told] == [("c", 3, True), ("d", 1, True)]
-    assert not [text for text in (b"capital of France", b"Madrid") if text in shell.data.read_bytes()]
+    held = readable(shell.data)
+    assert not [text for text in (b"capital of France", b"Madrid") if text in held]
     assert shell.run("erase", "c", "d", "--yes").count("events are gone") == 2
     words = shell.command("erase", "c", "d")
     done = subprocess.run(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=60, check=False)

@@ -38,6 +38,7 @@ from tests.needles import (
     texts,
     wrong,
 )
+from tests.raw_bytes import readable
 from tests.talk import finished, new, said, started
 
 if TYPE_CHECKING:
@@ -336,7 +337,7 @@ async def test_a_conversation_whose_log_is_damaged_can_be_erased(tmp_path: Path)
         done = await ledger.erase("c")
         assert (done.is_proven, done.messages) == (True, 1)
         assert await ledger.transcript("c") == []
-    assert b"needle" not in path.read_bytes()
+    assert b"needle" not in readable(path)
 
 
 async def test_pages_ahead_of_a_message_off_the_path_are_its_own_branch_also_where_roots_are_lost() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.ledger_commands import fill, talk
+from tests.raw_bytes import readable
 from tests.test_commands import SAMPLE, Shell
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def test_a_log_elsewhere_is_named_by_an_option_or_by_the_environment(shell: Shel
     log = ["--log", str(tmp_path / "log.db")]
     file = ["--format", "anthropic", "--conversation", "c"]
     subprocess.run(with_options(shell, log, "play", str(SAMPLE), *file), check=True, stdout=subprocess.DEVNULL)
-    assert b"anthropic" in (tmp_path / "log.db").read_bytes()
+    assert b"anthropic" in readable(tmp_path / "log.db")
     done = subprocess.run(with_options(shell, log, "show", "c", "--json"), check=True, capture_output=True)
     shown = json.loads(done.stdout)
     assert len(shown["messages"]) == 1

@@ -15,6 +15,7 @@ from stream.sqlite.batches import MAX_DATA_BYTES
 from stream.sqlite.inserts import MIN_BATCH
 from stream.sqlite.log_integrity import check_streams
 from tests.backends import flip
+from tests.raw_bytes import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -268,7 +269,7 @@ async def test_what_lies_below_a_floor_goes_from_its_batch(tmp_path: Path) -> No
         await check(store, 5, [7], after=2)
         await store.append("s3", [NewEvent("t", b"3.6")])
         await check(store, 6, [3], after=5)
-    assert needle not in path.read_bytes()
+    assert needle not in readable(path)
 
 
 async def test_what_a_crash_left_below_a_floor_goes_after_the_next_opening(
@@ -284,13 +285,13 @@ async def test_what_a_crash_left_below_a_floor_goes_after_the_next_opening(
             await store.delete("s2")
     assert counts(path) == (3, 0, 0)
     data = b"\xc4\x03" + b"2.3"  # with its length ahead: or it is found in that of the twelfth
-    assert data in path.read_bytes()
+    assert data in readable(path)
     async with open_store(str(path)) as store:
         await store.settle()  # type: ignore[union-attr]
         await check(store, 3, [n for n in range(MANY) if n not in (1, 2)])
         await check(store, 3, [1], after=2)
     assert counts(path)[0] == 0
-    assert data not in path.read_bytes()
+    assert data not in readable(path)
     async with open_store(str(path)) as store:
         await append_round(store, 4)
         await store.truncate("s1", through=3)  # of what lies in a batch nothing is below it
