@@ -96,5 +96,12 @@ def file_of(engine: Engine) -> SqliteStore:
     return store
 
 
+def place_of(url: str) -> str:
+    """The path of the file at a URL. Raises `StoreUnusable` for other URLs."""
+    if url == MEMORY:
+        raise _no_file()
+    return sqlite_path(url)
+
+
 def _no_file() -> StoreUnusable:
     return StoreUnusable("memory", "what is kept in memory has no file: name a database with --data")
