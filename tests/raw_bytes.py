@@ -2,7 +2,8 @@
 
 Nothing is believed of trees, free lists, and of what a log says is valid: every image of a page is looked at, wherever it
 lies. A zlib run may begin at any byte of one, and goes on over overflow pages, each as it was at some time that the images
-tell of. A run is read from its head to where it breaks off; what stands behind a break is not found.
+tell of. A run is read from its head to where it breaks off: what stands behind a break, as where SQLite has written its
+list of free pages over the first of them, is not read. Whoever knows what the files held before looks for `traces` of it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import re
 import subprocess
 import zlib
+from bisect import bisect_left
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -24,6 +26,7 @@ _JOURNAL: Final = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
 _HEAD: Final = re.compile(rb"\x78(?=[\x01\x5e\x9c\xda]|\0|\Z)")  # its second byte may lie on the next page
 _NUMBER: Final = re.compile(rb"(?=\0[^\0]|\0\0[^\0]|\0\0\0[^\0])", re.DOTALL)
 _SEAM_BYTES: Final = 300
+_TRACE_BYTES: Final = 6
 _EVER: Final = 2**62
 
 
@@ -45,16 +48,34 @@ def readable(*paths: Path) -> bytes:
 
     Another process reads them: one that closes a file gives up all of SQLite's locks on it.
     """
+    return b"\n".join(text for _, text in _everything(paths))
+
+
+def traces(secret: bytes, *paths: Path) -> set[bytes]:
+    """The bytes in which compressed runs say this for the first time, but for a few at both ends."""
+    runs = {(run, text.find(secret)) for run, text in _everything(paths) if run and secret in text}
+    spans = [(run, _reaching(run, at + 1), _reaching(run, at + len(secret))) for run, at in runs]
+    return {run[begin : end - 1] for run, begin, end in spans if end - begin > _TRACE_BYTES}
+
+
+def _reaching(run: bytes, length: int) -> int:
+    """How many bytes of it say that much."""
+    return bisect_left(range(len(run)), length, key=lambda count: len(_feed(zlib.decompressobj(), run[:count])[0]))
+
+
+def _everything(paths: Iterable[Path]) -> Iterator[tuple[bytes, bytes]]:
+    """All texts, and the run that says it where it is compressed."""
     places = sorted({re.sub(f"({'|'.join(SIDES)})$", "", str(path)) for path in paths})
-    return b"\n".join(text for place in places for text in _texts(*(_held(place + side) for side in ("", *SIDES))))
+    for place in places:
+        yield from _texts(*(_held(place + side) for side in ("", *SIDES)))
 
 
 def _held(place: str) -> bytes:
     return subprocess.run(["cat", "--", place], capture_output=True, check=True).stdout if Path(place).exists() else b""
 
 
-def _texts(main: bytes, wal: bytes, journal: bytes) -> Iterator[bytes]:
-    yield from (main, wal, journal)
+def _texts(main: bytes, wal: bytes, journal: bytes) -> Iterator[tuple[bytes, bytes]]:
+    yield from ((b"", held) for held in (main, wal, journal))
     size, room = _page_size(main, wal)
     pages = [(at // size + 1, main[at : at + room]) for at in range(0, len(main), size)]
     saved = list(_saved(journal, size, room))
@@ -82,7 +103,7 @@ def _saved(journal: bytes, size: int, room: int) -> Iterator[tuple[int, bytes]]:
         at += size + 8
 
 
-def _read(pages: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
+def _read(pages: Iterable[tuple[int, bytes]]) -> Iterator[tuple[bytes, bytes]]:
     """The texts of images of pages, by number, the oldest first."""
     images: dict[int, list[_Image]] = {}
     for now, (number, data) in enumerate(pages, 1):
@@ -95,7 +116,7 @@ def _read(pages: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
     for image in [one for of_page in images.values() for one in of_page]:
         for end, number in _seams(image, 0):
             ahead = image.data[max(end - _SEAM_BYTES, 0) : end]
-            yield from (ahead + page.data[4:_SEAM_BYTES] for page in chained.get(number, ()))
+            yield from ((b"", ahead + page.data[4:_SEAM_BYTES]) for page in chained.get(number, ()))
         for head in _HEAD.finditer(image.data):
             yield from _unpack(image, head.start(), chained)
 
@@ -107,21 +128,21 @@ def _seams(image: _Image, start: int) -> Iterator[tuple[int, int]]:
     yield len(image.data), image.following
 
 
-def _unpack(image: _Image, start: int, chained: dict[int, list[_Image]]) -> Iterator[bytes]:
-    """What the zlib run says that may begin there, on every way that there was at some time through the pages."""
-    ways = [(zlib.decompressobj(), b"", image, start, [image.data])]
+def _unpack(image: _Image, start: int, chained: dict[int, list[_Image]]) -> Iterator[tuple[bytes, bytes]]:
+    """The zlib run that may begin there, on every way that there was at some time through the pages, and what it says."""
+    ways = [(zlib.decompressobj(), b"", b"", image, start, [image.data])]
     while ways:
-        stream, text, page, at, seen = ways.pop()
+        stream, run, text, page, at, seen = ways.pop()
         for end, number in _seams(page, start) if len(seen) == 1 else [(len(page.data), page.following)]:
             more, goes_on = _feed(stream, page.data[at:end])
-            text, at = text + more, end
+            run, text, at = run + page.data[at:end], text + more, end
             if not goes_on:
                 break
             for other in chained.get(number, ()):
                 since, until = max(page.since, other.since), min(page.until, other.until)
                 if since < until and other.data not in seen:
-                    ways.append((stream.copy(), text, _Image(since, until, other.data), 4, [*seen, other.data]))
-        yield text
+                    ways.append((stream.copy(), run, text, _Image(since, until, other.data), 4, [*seen, other.data]))
+        yield run, text
 
 
 def _feed(stream: zlib._Decompress, data: bytes) -> tuple[bytes, bool]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.raw_bytes import readable
+from tests.raw_bytes import readable, traces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,6 +83,22 @@ def test_it_is_found_in_free_pages(raw: sqlite3.Connection, tmp_path: Path, plac
     assert finds(tmp_path)
     raw.execute("VACUUM")
     assert not finds(tmp_path)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("place", PLACES)
+def test_traces_of_it_are_found_where_a_run_can_not_be_read(
+    raw: sqlite3.Connection, tmp_path: Path, place: str, level: int
+) -> None:
+    put(raw, 50, hidden(place, level))
+    [trace] = found = traces(SECRET.encode(), tmp_path / "a.db")
+    assert 6 <= len(trace) <= len(SECRET)
+    raw.execute("PRAGMA secure_delete = OFF")
+    raw.execute("DELETE FROM pages WHERE id = 50")  # its first page becomes the list of those that are free
+    assert finds(tmp_path) == (place == "beginning")
+    assert trace in readable(tmp_path / "a.db")
+    raw.execute("VACUUM")
+    assert not [trace for trace in found if trace in readable(tmp_path / "a.db")]
 
 
 def test_what_is_overwritten_is_not_found(raw: sqlite3.Connection, tmp_path: Path) -> None:
