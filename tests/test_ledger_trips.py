@@ -75,6 +75,7 @@ async def test_an_operation_makes_few_trips_however_long_the_conversation(
 
 
 async def test_what_another_process_finds_is_found_in_as_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeping, "_SLICE_S", 60.0)
     async with open_ledger(str(tmp_path / "c.db")) as ledger:
         await talk(ledger, 3)
         left = await ledger.begin_run("c", run_id="left")
@@ -91,6 +92,6 @@ async def test_what_another_process_finds_is_found_in_as_few(tmp_path: Path, mon
         assert [message.text for message in context.messages][-1] == "half"
     async with open_ledger(str(tmp_path / "c.db")) as ledger:
         await ledger.store.settle()  # type: ignore[attr-defined] # an opening looks for what was not swept
-        with at_most(15, ledger, monkeypatch):
+        with at_most(16, ledger, monkeypatch):
             assert (await ledger.compact("c")).binds == "open_run:left"
             await ledger.store.settle()  # type: ignore[attr-defined] # the sweep that follows counts, too

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from stream.sqlite import Sql
 
-MOST_BODIES: Final = 32
+MOST_BODIES: Final = 48
 """How many bodies a page holds; one that is looked up costs unpacking as many."""
 MOST_BYTES: Final = 64 * 1024
 """How much the bodies of a page are together, unless it is a single one."""
