@@ -12,6 +12,7 @@ import logging
 import random
 import tempfile
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
@@ -21,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger import Ledger, RunOpen, open_ledger
+from ledger.tables.pages import move_bodies
 from ledger.tables.tables import LedgerTables
 from ledger.upkeep.repair import rebuild_tree
 from ledger.upkeep.verify import verify
@@ -164,6 +166,10 @@ async def take_in_slices(ledger: Ledger, conversation: str, chance: random.Rando
         model = TreeModel(events[:cut])
         questions = ask(model, chance)
         assert await told_by(reader, conversation, questions) == model.told(questions)
+        if chance.random() < 0.5:  # what comes then changes what lies in pages
+            await ledger.tables.transact(partial(move_bodies, conversation=conversation))
+            reader = Ledger(cast("EventStore", log), ledger.tables)
+            assert await told_by(reader, conversation, questions) == model.told(questions)
 
 
 @settings(max_examples=60, deadline=None, print_blob=True)
