@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ledger import Ledger
+
+# The tests start a thousand processes: none but the first compiles what it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 @pytest.fixture(autouse=True)
