@@ -28,6 +28,7 @@ from ledger.upkeep.repair import rebuild_tree
 from ledger.upkeep.verify import verify
 from stream import Bounds
 from stream.sqlite import MEMORY, open_database
+from tests.faults.sizes import size
 from tests.random_talks import Talk, conversations, hand_made_logs
 from tests.talk import finished, new, said, started
 from tests.tree_model import Questions, TreeModel, ask, told_by
@@ -172,7 +173,7 @@ async def take_in_slices(ledger: Ledger, conversation: str, chance: random.Rando
             assert await told_by(reader, conversation, questions) == model.told(questions)
 
 
-@settings(max_examples=60, deadline=None, print_blob=True)
+@settings(max_examples=size(smoke=25, full=60), deadline=None, print_blob=True)
 @given(steps=conversations, seed=SEEDS)
 def test_a_tree_in_memory_is_what_its_log_says_however_it_is_taken_in(shared: Shared, steps: list[Step], seed: int) -> None:
     async def live(conversation: str, chance: random.Random) -> None:
@@ -183,7 +184,7 @@ def test_a_tree_in_memory_is_what_its_log_says_however_it_is_taken_in(shared: Sh
 
 
 @pytest.mark.heavy
-@settings(max_examples=15, deadline=None, print_blob=True)
+@settings(max_examples=size(smoke=8, full=15), deadline=None, print_blob=True)
 @given(steps=conversations, seed=SEEDS)
 def test_a_tree_in_files_is_the_same_when_they_are_opened_again(steps: list[Step], seed: int) -> None:
     async def live(folder: Path, chance: random.Random) -> None:
@@ -198,7 +199,7 @@ def test_a_tree_in_files_is_the_same_when_they_are_opened_again(steps: list[Step
 
 
 @pytest.mark.heavy
-@settings(max_examples=200, deadline=None, print_blob=True)
+@settings(max_examples=size(smoke=80, full=200), deadline=None, print_blob=True)
 @given(log=hand_made_logs(), seed=SEEDS)
 def test_runs_with_odd_parents_that_end_in_any_order_are_where_the_log_puts_them(
     shared: Shared, log: list[NewEvent], seed: int
