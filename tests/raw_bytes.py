@@ -13,7 +13,6 @@ import subprocess
 import zlib
 from bisect import bisect_left
 from contextlib import suppress
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -79,10 +78,10 @@ def _texts(main: bytes, wal: bytes, journal: bytes) -> Iterator[tuple[bytes, byt
     size, room = _page_size(main, wal)
     pages = [(at // size + 1, main[at : at + room]) for at in range(0, len(main), size)]
     saved = list(_saved(journal, size, room))
-    yield from _read([*reversed(saved), *pages])  # of two images of a page in a journal the second is of an older time
-    for _, frames in groupby(range(32, len(wal), size + 24), lambda at: wal[at + 8 : at + 16]):
-        # each life of the log has a salt; what is left of an earlier one lies behind the others
-        yield from _read([*pages, *((int.from_bytes(wal[at : at + 4]), wal[at + 24 : at + 24 + room]) for at in frames)])
+    if saved:
+        yield from _read([*reversed(saved), *pages])  # of two images of a page in a journal the second is of an older time
+    frames = [(int.from_bytes(wal[at : at + 4]), wal[at + 24 : at + 24 + room]) for at in range(32, len(wal), size + 24)]
+    yield from _read([*pages, *frames])
 
 
 def _page_size(main: bytes, wal: bytes) -> tuple[int, int]:
