@@ -15,7 +15,7 @@ import msgspec
 from ledger.tables.texts import marks, pieces, rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from stream.sqlite import Sql
 
@@ -26,6 +26,7 @@ MOST_BYTES: Final = 64 * 1024
 _SLICE_BYTES: Final = 256 * 1024
 _SLICE_ROWS: Final = 128
 _SLOTS: Final = 64  # a place is a page times this, and which of its bodies
+_MOST_UNPACKED: Final = 2**30
 _DAMAGED: Final = (zlib.error, msgspec.MsgspecError, ValueError, TypeError)
 _PAGE: Final = msgspec.msgpack.Decoder(list[bytes])
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -56,8 +57,10 @@ async def read_bodies(sql: Sql, text: str, parameters: Sequence[Any]) -> list[tu
     wanted = {row[-1] // _SLOTS for row in found if row[-1] is not None}
     if not wanted:
         return [row[:-1] for row in found]
-    pages = await _read_pages(sql, wanted)
-    return [row[:-1] if row[-1] is None else (*row[:-2], _body(pages, row[-1])) for row in found]
+    bodies: dict[int, bytes] = {}
+    for page, (_, held) in (await _read_pages(sql, wanted)).items():
+        bodies.update(enumerate(held, page * _SLOTS))
+    return [row[:-1] if row[-1] is None else (*row[:-2], bodies.get(row[-1], b"")) for row in found]
 
 
 async def move_bodies(sql: Sql, conversation: str) -> bool:
@@ -160,14 +163,8 @@ async def _read_pages(sql: Sql, wanted: Iterable[int]) -> dict[int, tuple[int, l
         for page, key, crc, data in await sql(f"{_OF_PAGES}({marks(len(some))})", some):
             with suppress(*_DAMAGED):
                 if crc == _checksum(key, page, data):
-                    pages[page] = key, _PAGE.decode(zlib.decompress(data))
+                    pages[page] = key, _PAGE.decode(zlib.decompressobj().decompress(data, _MOST_UNPACKED))
     return pages
-
-
-def _body(pages: Mapping[int, tuple[int, Sequence[bytes]]], place: int) -> bytes:
-    _, bodies = pages.get(place // _SLOTS, (0, ()))
-    slot = place % _SLOTS
-    return bodies[slot] if slot < len(bodies) else b""
 
 
 def _checksum(key: int, page: int, data: bytes) -> int:
