@@ -38,11 +38,11 @@ WHERE conversation = ?1 AND seq > ?2 AND seq <= ?3 AND place IS NULL {and_more} 
 _BEFORE: Final = """
 SELECT place FROM {table} WHERE conversation = ?1 AND seq <= ?2 AND place IS NOT NULL ORDER BY seq DESC LIMIT 1"""
 _BODIES: Final = "SELECT id, row_body FROM {table} WHERE conversation = ?1 AND id IN ({marks})"
-_INSERT: Final = "INSERT INTO pages (conversation, crc, data) VALUES (?1, 0, x'') RETURNING id"
+_INSERT: Final = "INSERT INTO pages (conversation, crc, data) VALUES (?1, 0, ?2) RETURNING id"
 _WRITE: Final = "UPDATE pages SET crc = ?2, data = ?3 WHERE id = ?1"
 _MOVE: Final = """
 WITH moved (id, place, crc) AS (VALUES {rows})
-UPDATE {table} SET row_body = x'', place = moved.place, crc = coalesce({table}.crc, moved.crc) FROM moved
+UPDATE {table} SET row_body = {empty}, place = moved.place, crc = coalesce({table}.crc, moved.crc) FROM moved
 WHERE {table}.conversation = {key} AND {table}.id = moved.id"""
 _TABLES: Final = {"messages": "", "runs": "AND status <> 'open'"}  # and which rows of them
 
@@ -131,14 +131,14 @@ async def _move(sql: Sql, key: int, table: str, ids: Sequence[tuple[str, int]]) 
         if page is None or len(held) == MOST_BODIES or sum(map(len, held)) + len(body) > MOST_BYTES:
             if page is not None:
                 await _write(sql, key, page, held)
-            [(page,)] = await sql(_INSERT, (key,))
+            [(page,)] = await sql(_INSERT, (key, b""))
             held = []
         moved += [row_id, page * _SLOTS + len(held), zlib.crc32(body)]
         held.append(body)
     assert page is not None
     await _write(sql, key, page, held)
     values = rows(len(ids), 3)
-    await sql(_MOVE.format(table=table, rows=values, key=f"?{len(moved) + 1}"), [*moved, key])
+    await sql(_MOVE.format(table=table, rows=values, key=f"?{len(moved) + 1}", empty=f"?{len(moved) + 2}"), [*moved, key, b""])
 
 
 async def _page_before(sql: Sql, key: int, table: str, seq: int) -> tuple[int | None, list[bytes]]:
