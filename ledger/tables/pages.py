@@ -15,7 +15,7 @@ import msgspec
 from ledger.tables.texts import marks, pieces, rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from stream.sqlite import Sql
 
@@ -26,6 +26,7 @@ MOST_BYTES: Final = 64 * 1024
 _SLICE_BYTES: Final = 256 * 1024
 _SLICE_ROWS: Final = 128
 _SLOTS: Final = 64  # a place is a page times this, and which of its bodies
+_MOST_UNPACKED: Final = 2**30
 _DAMAGED: Final = (zlib.error, msgspec.MsgspecError, ValueError, TypeError)
 _PAGE: Final = msgspec.msgpack.Decoder(list[bytes])
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -37,11 +38,11 @@ WHERE conversation = ?1 AND seq > ?2 AND seq <= ?3 AND place IS NULL {and_more} 
 _BEFORE: Final = """
 SELECT place FROM {table} WHERE conversation = ?1 AND seq <= ?2 AND place IS NOT NULL ORDER BY seq DESC LIMIT 1"""
 _BODIES: Final = "SELECT id, row_body FROM {table} WHERE conversation = ?1 AND id IN ({marks})"
-_INSERT: Final = "INSERT INTO pages (conversation, crc, data) VALUES (?1, 0, x'') RETURNING id"
+_INSERT: Final = "INSERT INTO pages (conversation, crc, data) VALUES (?1, 0, ?2) RETURNING id"
 _WRITE: Final = "UPDATE pages SET crc = ?2, data = ?3 WHERE id = ?1"
 _MOVE: Final = """
 WITH moved (id, place, crc) AS (VALUES {rows})
-UPDATE {table} SET row_body = x'', place = moved.place, crc = coalesce({table}.crc, moved.crc) FROM moved
+UPDATE {table} SET row_body = {empty}, place = moved.place, crc = coalesce({table}.crc, moved.crc) FROM moved
 WHERE {table}.conversation = {key} AND {table}.id = moved.id"""
 _TABLES: Final = {"messages": "", "runs": "AND status <> 'open'"}  # and which rows of them
 
@@ -56,8 +57,10 @@ async def read_bodies(sql: Sql, text: str, parameters: Sequence[Any]) -> list[tu
     wanted = {row[-1] // _SLOTS for row in found if row[-1] is not None}
     if not wanted:
         return [row[:-1] for row in found]
-    pages = await _read_pages(sql, wanted)
-    return [row[:-1] if row[-1] is None else (*row[:-2], _body(pages, row[-1])) for row in found]
+    bodies: dict[int, bytes] = {}
+    for page, (_, held) in (await _read_pages(sql, wanted)).items():
+        bodies.update(enumerate(held, page * _SLOTS))
+    return [row[:-1] if row[-1] is None else (*row[:-2], bodies.get(row[-1], b"")) for row in found]
 
 
 async def move_bodies(sql: Sql, conversation: str) -> bool:
@@ -128,14 +131,14 @@ async def _move(sql: Sql, key: int, table: str, ids: Sequence[tuple[str, int]]) 
         if page is None or len(held) == MOST_BODIES or sum(map(len, held)) + len(body) > MOST_BYTES:
             if page is not None:
                 await _write(sql, key, page, held)
-            [(page,)] = await sql(_INSERT, (key,))
+            [(page,)] = await sql(_INSERT, (key, b""))
             held = []
         moved += [row_id, page * _SLOTS + len(held), zlib.crc32(body)]
         held.append(body)
     assert page is not None
     await _write(sql, key, page, held)
     values = rows(len(ids), 3)
-    await sql(_MOVE.format(table=table, rows=values, key=f"?{len(moved) + 1}"), [*moved, key])
+    await sql(_MOVE.format(table=table, rows=values, key=f"?{len(moved) + 1}", empty=f"?{len(moved) + 2}"), [*moved, key, b""])
 
 
 async def _page_before(sql: Sql, key: int, table: str, seq: int) -> tuple[int | None, list[bytes]]:
@@ -160,14 +163,8 @@ async def _read_pages(sql: Sql, wanted: Iterable[int]) -> dict[int, tuple[int, l
         for page, key, crc, data in await sql(f"{_OF_PAGES}({marks(len(some))})", some):
             with suppress(*_DAMAGED):
                 if crc == _checksum(key, page, data):
-                    pages[page] = key, _PAGE.decode(zlib.decompress(data))
+                    pages[page] = key, _PAGE.decode(zlib.decompressobj().decompress(data, _MOST_UNPACKED))
     return pages
-
-
-def _body(pages: Mapping[int, tuple[int, Sequence[bytes]]], place: int) -> bytes:
-    _, bodies = pages.get(place // _SLOTS, (0, ()))
-    slot = place % _SLOTS
-    return bodies[slot] if slot < len(bodies) else b""
 
 
 def _checksum(key: int, page: int, data: bytes) -> int:
