@@ -53,6 +53,9 @@ def test_a_body_is_the_same_before_and_after_it_is_moved(shell: Shell) -> None:
         await ledger.compact("d")
 
     fill(shell, compact)
+    assert asked(shell, "SELECT count(*) AS n FROM snapshots WHERE instr(envelope, CAST('open_runs' AS BLOB)) > 0") != [
+        {"n": 0}
+    ]
     after = asked(shell, BODIES)
     assert after == before
     found = asked(
@@ -181,6 +184,12 @@ def test_what_is_damaged_is_null(shell: Shell) -> None:
     assert [page_item(data, 0) for data in damaged] == [None] * len(damaged)
     assert (unzip(b"\x93abc"), unzip(None), unzip("x"), unzip(zlib.compress(b"x"))) == (b"\x93abc", None, "x", b"x")
     assert [unzip(data) for data in damaged[:3]] == [None] * 3
+    assert unzip(b"\x78" * 32 + zlib.compress(b"x"), 32) == b"\x78" * 32 + b"x"
+    assert (unzip(b"\x78" * 32 + b"\x85x", 32), unzip(b"x", 32), unzip(b"\x78" * 40, 32)) == (
+        b"\x78" * 32 + b"\x85x",
+        b"x",
+        None,
+    )
 
     async def compacted(ledger: Ledger) -> None:
         await record(ledger, "d", turns(100))

@@ -26,7 +26,10 @@ _READING: Final = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3
 _PRAGMAS: Final = frozenset(
     {"table_list", "table_info", "table_xinfo", "index_list", "index_info", "foreign_key_list", "page_count", "freelist_count"}
 )
-_COMPRESSED: Final = {"chunks": "data", "snapshots": "envelope"}
+_COMPRESSED: Final = {
+    "chunks": {"data": "unzip(data) AS data"},
+    "snapshots": {"envelope": "unzip(envelope, 32) AS envelope"},  # behind its digest
+}
 
 
 @contextmanager
@@ -45,9 +48,10 @@ def open_inspection(
         connection.text_factory = lambda data: data.decode(errors="backslashreplace")
         if log is not None:
             connection.execute("ATTACH ?1 AS log", (find_place(log, create=False),))
-        connection.create_function("unzip", 1, unzip, deterministic=True)
-        for table, column in _COMPRESSED.items():
-            shadow(connection, table, {column: f"unzip({column}) AS {column}"})
+        for arguments in (1, 2):
+            connection.create_function("unzip", arguments, unzip, deterministic=True)
+        for table, columns in _COMPRESSED.items():
+            shadow(connection, table, columns)
         prepare(connection)
         connection.execute("PRAGMA query_only = ON")
         connection.set_authorizer(_only_reading)
@@ -72,16 +76,16 @@ def shadow(connection: sqlite3.Connection, table: str, columns: Mapping[str, str
             return
 
 
-def unzip(data: Value) -> Value:
-    """What was compressed; what was not as it is, and None for what is damaged."""
-    if not isinstance(data, bytes) or data[:1] != b"\x78":
+def unzip(data: Value, behind: Value = 0) -> Value:
+    """What was compressed behind so many bytes, with those; what was not as it is, and None for what is damaged."""
+    if not isinstance(data, bytes) or not isinstance(behind, int) or data[behind : behind + 1] != b"\x78":
         return data
     stream = zlib.decompressobj()
     try:
-        found = stream.decompress(data, MOST_BYTES)
+        found = stream.decompress(data[behind:], MOST_BYTES)
     except zlib.error:
         return None
-    return found if stream.eof and not stream.unused_data else None
+    return data[:behind] + found if stream.eof and not stream.unused_data else None
 
 
 def _only_reading(action: int, name: str | None, *_: str | None) -> int:
