@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stream.errors import CorruptEvent
 from stream.sqlite.batches import OF_KEYS, heads_of, parts_of
-from stream.sqlite.chunks import checksum, chunk_place, items_of, join
+from stream.sqlite.chunks import checksum, chunk_place, compress, items_of, join
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ _OLDEST: Final = "SELECT pos, heads, places, again, data FROM batches WHERE pos 
 _BEFORE: Final = """
 SELECT c.stream, c.last, c.n, c.crc, c.data FROM json_each(?1) AS begin
 CROSS JOIN chunks AS c ON c.stream = json_extract(begin.value, '$[0]') AND c.last = json_extract(begin.value, '$[1]')
-WHERE length(c.data) <= ?2 AND c.n <= ?3"""
+WHERE c.n <= ?3 AND length(c.data) <= CASE substr(c.data, 1, 1) WHEN x'78' THEN ?2 / 4 ELSE ?2 END"""
 _INSERT: Final = "INSERT INTO chunks (stream, last, n, crc, data) VALUES "
 _DELETE: Final = "DELETE FROM batches WHERE pos IN (SELECT value FROM json_each(?))"
 
@@ -145,8 +145,8 @@ async def _small_chunks(sql: Sql, chunks: Sequence[tuple[int, Run]]) -> dict[tup
 def _chunk(key: int, name: str, run: Run, earlier: Row | None) -> tuple[int, int, int, int, bytes]:
     items, n = run.items, run.n
     if earlier is not None:
-        with suppress(CorruptEvent):  # then each stays by itself
-            items, n = [*items_of(name, earlier[1:]), *items], n + earlier[2]
-    data = join(items)
+        with suppress(CorruptEvent):  # damaged, or unpacked not small: each stays by itself
+            items, n = [*items_of(name, earlier[1:], max_bytes=_SMALL_CHUNK_BYTES), *items], n + earlier[2]
+    data = join(items) if run.is_damaged else compress(join(items))
     crc = checksum(chunk_place(name, run.last), data)
     return key, run.last, n, ~crc if run.is_damaged else crc, data

@@ -16,7 +16,7 @@ import structlog
 
 from stream.errors import CorruptEvent, StoreClosed
 from stream.sqlite.batch_packing import pack_batches
-from stream.sqlite.chunks import StoredAppend, checksum, chunk_place, merge
+from stream.sqlite.chunks import StoredAppend, checksum, chunk_place, compress, merge
 from stream.sqlite.trips import as_transaction
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ async def _pack(sql: Sql, streams: Sequence[Stream]) -> dict[int, int]:
 
 def _merge_run(key: int, name: str, run: Sequence[Row]) -> tuple[int, int, int, int, bytes]:
     appends = [StoredAppend(*row[2:]) for row in run]
-    data = merge(name, appends)
+    data = compress(merge(name, appends))
     last, events = appends[-1].last, sum(append.n for append in appends)
     return key, last, events, checksum(chunk_place(name, last), data), data
 
