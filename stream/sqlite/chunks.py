@@ -15,6 +15,7 @@ import msgspec
 
 from stream.compression import MIN_BYTES, deflate, inflate, is_deflated
 from stream.errors import CorruptEvent
+from stream.limits import MAX_INTEGER
 from stream.records import Event, NewEvent
 
 if TYPE_CHECKING:
@@ -86,14 +87,14 @@ def chunk_place(stream_id: str, last: int) -> str:
 
 def unpack(stream_id: str, row: StoredAppend) -> list[Event]:
     """The events of an append; raises `CorruptEvent` if they are not what was packed."""
-    first = row.last - row.n + 1
+    last, n, at, _, _, data = row
+    first = last - n + 1
     try:
         _check_append(stream_id, row)
-        pairs = _APPEND.decode(row.data)
+        pairs = _APPEND.decode(data)
     except _DAMAGED as error:
-        raise _unreadable(stream_id, first, row.last) from error
-    _check_count(stream_id, first, row.n, len(pairs))
-    at = row.at
+        raise _unreadable(stream_id, first, last) from error
+    _check_count(stream_id, first, n, len(pairs))
     return [Event(stream_id, seq, intern(kind), body, at) for seq, (kind, body) in enumerate(pairs, first)]
 
 
@@ -152,33 +153,44 @@ def compress(data: bytes) -> bytes:
 
 def split(stream_id: str, last: int, n: int, crc: int, data: bytes, *, max_bytes: int = MAX_UNPACKED_BYTES) -> list[Event]:
     """The events of a chunk; raises `CorruptEvent` if they are not what was merged."""
+    return split_within(stream_id, last, n, crc, data, max_bytes=max_bytes)[0]
+
+
+def split_within(
+    stream_id: str, last: int, n: int, crc: int, data: bytes, *, after: int = 0, end: int = MAX_INTEGER,
+    max_bytes: int = MAX_UNPACKED_BYTES,
+) -> tuple[list[Event], int]:  # fmt: skip
+    """As `split`, those behind `after` up to `end`; and about how many bytes they are."""
     first = last - n + 1
+    wanted = slice(max(after + 1 - first, 0), end + 1 - first)
     try:
         _check(stream_id, last, n, crc, data)
-        events = _of_columns(stream_id, first, data, max_bytes) if is_deflated(data) else _of_items(stream_id, first, data)
+        if is_deflated(data):
+            columns = _columns_of(data, max_bytes)
+            _check_count(stream_id, first, n, len(columns.bodies))
+            return _events_of(stream_id, first, columns, wanted)
+        appends = _CHUNK.decode(data)
     except _DAMAGED as error:
         raise _unreadable(stream_id, first, last) from error
-    _check_count(stream_id, first, n, len(events))
-    return events
-
-
-def _of_items(stream_id: str, first: int, data: bytes) -> list[Event]:
     events: list[Event] = []
     seq = first
-    for at, _, pairs in _CHUNK.decode(data):
+    for at, _, pairs in appends:
         for kind, body in pairs:  # a comprehension for each append would cost more: most hold one event
             events.append(Event(stream_id, seq, intern(kind), body, at))
             seq += 1
-    return events
+    _check_count(stream_id, first, n, len(events))
+    return events[wanted], len(data)
 
 
-def _of_columns(stream_id: str, first: int, data: bytes, max_bytes: int) -> list[Event]:
-    columns = _columns_of(data, max_bytes)
+def _events_of(stream_id: str, first: int, columns: _Columns, wanted: slice) -> tuple[list[Event], int]:
     bodies, times = columns.bodies, columns.times
-    each = times if len(times) == len(bodies) else chain.from_iterable(map(repeat, times, columns.sizes))
+    if len(times) < len(bodies):
+        times = list(chain.from_iterable(map(repeat, times, columns.sizes)))
+    numbers = range(first, first + len(bodies))[wanted]
     types = [intern(kind) for kind in columns.types]
-    kinds = map(types.__getitem__, columns.kinds)
-    return list(map(Event, repeat(stream_id), range(first, first + len(bodies)), kinds, bodies, each))
+    kinds = map(types.__getitem__, columns.kinds[wanted])
+    bodies = bodies[wanted]
+    return list(map(Event, repeat(stream_id), numbers, kinds, bodies, times[wanted])), sum(map(len, bodies))
 
 
 def _columns_of(data: bytes, max_bytes: int = MAX_UNPACKED_BYTES) -> _Columns:
@@ -212,20 +224,17 @@ def holds_append(stream_id: str, row: tuple[int, int, int, bytes], append_last: 
     return False
 
 
-def _check_append(stream_id: str, row: StoredAppend) -> int:
-    first = row.last - row.n + 1
-    if row.crc != checksum(append_place(stream_id, row.last, row.at, row.aid), row.data) and row.crc != checksum(
-        chunk_place(stream_id, row.last), row.data
-    ):
-        raise _wrong_checksum(stream_id, first, row.last)
-    return first
+def _check_append(stream_id: str, row: StoredAppend) -> None:
+    last, n, at, aid, crc, data = row
+    if crc == checksum(append_place(stream_id, last, at, aid), data):
+        return
+    if crc != checksum(chunk_place(stream_id, last), data):
+        raise _wrong_checksum(stream_id, last - n + 1, last)
 
 
-def _check(stream_id: str, last: int, n: int, crc: int, data: bytes) -> int:
-    first = last - n + 1
+def _check(stream_id: str, last: int, n: int, crc: int, data: bytes) -> None:
     if checksum(chunk_place(stream_id, last), data) != crc:
-        raise _wrong_checksum(stream_id, first, last)
-    return first
+        raise _wrong_checksum(stream_id, last - n + 1, last)
 
 
 def _unreadable(stream_id: str, first: int, last: int) -> CorruptEvent:

@@ -8,7 +8,7 @@ from stream.errors import CorruptEvent, Truncated
 from stream.limits import MAX_INTEGER, MAX_PAGE_BYTES, cut_page
 from stream.sqlite.batches import OF_STREAM, appends_of
 from stream.sqlite.bounds import check_bounds
-from stream.sqlite.chunks import StoredAppend, split, unpack
+from stream.sqlite.chunks import StoredAppend, split_within, unpack
 
 if TYPE_CHECKING:
     from stream.database import Row, Sql
@@ -86,24 +86,22 @@ async def _read_rows(
             break
         if row[1] - row[2] > cursor:  # the other table's rows end before this one, or a row is missing
             break
-        found = await _unpack_row(sql, stream_id, row)
-        is_whole = found[0].seq == cursor + 1
-        wanted = found if is_whole else found[cursor - found[0].seq + 1 :]
-        events += wanted
-        cursor = found[-1].seq
-        size_bytes += len(row[6]) if is_whole and row[6] is not None else sum(len(event.data) for event in wanted)
+        kind, last, n, at, aid, crc, data = row
+        if kind == _CHUNK:
+            found, found_bytes = split_within(stream_id, last, n, crc, data, after=cursor, end=end)
+        else:
+            if data is None:
+                [(data,)] = await sql(_LARGE, (stream_id, last))
+            found, found_bytes = unpack(stream_id, StoredAppend(last, n, at, aid, crc, data)), len(data)
+            if last - n < cursor:
+                found = found[cursor - last + n :]
+                found_bytes = sum(len(event.data) for event in found)
+        events += found
+        size_bytes += found_bytes
+        cursor = last
         if size_bytes >= max_bytes:
             break
     return events, size_bytes
-
-
-async def _unpack_row(sql: Sql, stream_id: str, row: Row) -> list[Event]:
-    kind, last, n, at, aid, crc, data = row
-    if kind == _CHUNK:
-        return split(stream_id, last, n, crc, data)
-    if data is None:
-        [(data,)] = await sql(_LARGE, (stream_id, last))
-    return unpack(stream_id, StoredAppend(last, n, at, aid, crc, data))
 
 
 def _spread(rows: list[Row]) -> list[Row]:
