@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import subprocess
+import zlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger import open_ledger
@@ -25,6 +27,8 @@ KINDS: Final = {
 }  # fmt: skip
 PLACES: Final = ("one file", "two files")
 PATTERN: Final = re.compile(rb"needle-([a-z]+)-of-([0-9a-z]+)\.")
+_COMPRESSED: Final = re.compile(rb"x[\x01\x5e\x9c\xda]")  # how zlib begins, at each of its levels
+_STEP_BYTES: Final = 64
 diary: Final = Projector(
     "diary", 1, "", lambda state, event: state + _remember(event), lambda state: state.encode(), lambda data: data.decode()
 )
@@ -116,14 +120,27 @@ def media_id_of(conversation: str) -> str:
     return hashlib.sha256(media_of(conversation)).hexdigest()
 
 
+def unpacked(held: bytes) -> bytes:
+    """What all that zlib has compressed holds, wherever in these bytes it begins, as far as it goes on in one piece."""
+    pieces: list[bytes] = []
+    for match in _COMPRESSED.finditer(held):
+        stream = zlib.decompressobj()
+        with suppress(zlib.error):  # torn, or never compressed at all: what came before that counts
+            for begin in range(match.start(), len(held), _STEP_BYTES):
+                pieces.append(stream.decompress(held[begin : begin + _STEP_BYTES]))
+                if stream.eof:
+                    break
+    return b"".join(pieces)
+
+
 def found(folder: Path, conversation: str, files: str = "*") -> set[str]:
-    """The kinds of needles of a conversation that lie anywhere in the bytes of files.
+    """The kinds of needles of a conversation that lie anywhere in the bytes of files, compressed ones too.
 
     Another process reads them: one that closes a file gives up all of SQLite's locks on it.
     """
     paths = sorted(str(path) for path in folder.glob(files))
     held = subprocess.run(["cat", "--", *paths], capture_output=True, check=True).stdout
-    kinds = {kind.decode() for kind, of in PATTERN.findall(held) if of == conversation.encode()}
+    kinds = {kind.decode() for kind, of in PATTERN.findall(held + unpacked(held)) if of == conversation.encode()}
     return kinds | ({"digest"} if media_id_of(conversation).encode() in held else set())
 
 
