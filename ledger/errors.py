@@ -76,14 +76,14 @@ class UnknownMessage(LedgerError):
 
 
 class LedgerDamaged(LedgerError):
-    """A committed message is not what was written."""
+    """A committed message is not what was written; or, where `what` says so, what is kept of a run."""
 
-    def __init__(self, conversation: str, message_id: str) -> None:
+    def __init__(self, conversation: str, message_id: str, what: str = "message") -> None:
         super().__init__(
-            f"message {message_id!r} of conversation {conversation!r} is damaged, or the way to it is: "
+            f"{what} {message_id!r} of conversation {conversation!r} is damaged, or the way to it is: "
             "restore the ledger from a backup"
         )
-        self.conversation, self.message_id = conversation, message_id
+        self.conversation, self.message_id, self.what = conversation, message_id, what
 
 
 class LedgerDiverged(LedgerError):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 import structlog
+from hypothesis import settings
 
 from ledger import open_ledger
 from tests.backends import BACKENDS, Backend, Store
@@ -17,6 +19,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ledger import Ledger
+
+# The tests start a thousand processes: none but the first compiles what it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+# How long an example takes says more about who else is on the machine than about what is tested.
+settings.register_profile("tailfold", deadline=None)
+settings.load_profile("tailfold")
 
 
 @pytest.fixture(autouse=True)

@@ -2,12 +2,13 @@
 
 A command is a process as ever: its own arguments, folder, environment, standard streams, exit code, and the end of an
 interpreter, where a resource that was left open becomes a warning on standard error. What a start itself does is left
-to the tests that start one.
+to the tests that start one, and so is the end of the modules of others: to take them apart takes longer than a command.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import gc
 import importlib
@@ -29,11 +30,14 @@ import typer.main
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import ModuleType
 
 ROOT: Final = Path(__file__).parents[1]
 _NUMBER: Final = struct.Struct("!q")
 _PATIENCE_S: Final = 300
 _PACKAGES: Final = ("stream", "projector", "ledger")
+_ENDED: Final = {*_PACKAGES, "tests", "__main__", "sys", "builtins", "threading", "warnings", "linecache", "tracemalloc"}
+"""What an end takes apart, and what it needs for that."""
 
 
 class ForkServer:
@@ -153,6 +157,13 @@ def _import_all() -> None:
     gc.freeze()
 
 
+def _spare(modules: dict[str, ModuleType]) -> None:
+    """Lets modules live for ever: they keep one more reference, and the end of the interpreter does not find them."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(list(modules.values())))
+    for name in modules:
+        sys.modules.pop(name, None)
+
+
 def _become(words: list[str] | list[list[str]], folder: str, environment: dict[str, str], streams: list[int]) -> NoReturn:
     os.chdir(folder)
     os.environ.clear()
@@ -162,16 +173,20 @@ def _become(words: list[str] | list[list[str]], folder: str, environment: dict[s
         os.close(stream)
     from ledger.admin.app import run_app  # noqa: PLC0415 - only this side needs it
 
+    others = {name: module for name, module in sys.modules.items() if name.partition(".")[0] not in _ENDED}
     told: list[tuple[int, str, str]] = []
     for each in words:
         if isinstance(each, str):
             sys.argv = ["tailfold", *map(str, words)]
-            sys.exit(run_app())
+            code = run_app()
+            _spare(others)
+            sys.exit(code)
         sys.argv = ["tailfold", *each]
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
             code = run_app()
         told.append((code, out.getvalue(), err.getvalue()))
     print(json.dumps(told))
+    _spare(others)
     sys.exit()
 
 

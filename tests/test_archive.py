@@ -16,6 +16,7 @@ from ledger.transfer.importing import import_history
 from ledger.transfer.recorded import Recorded
 from projector.formats import FormatError
 from tests import random_talks
+from tests.faults.sizes import size
 from tests.ledger_commands import fill
 from tests.test_commands import Shell
 from tests.test_context_results import FIRST, expiring, look
@@ -76,7 +77,7 @@ async def test_what_is_written_comes_back_the_same_and_once() -> None:
         assert not [finding async for finding in other.reconcile()]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=size(smoke=12, full=25), deadline=None)
 @given(random_talks.conversations)
 def test_random_conversations_come_back_the_same(steps: list[random_talks.Step]) -> None:
     async def check() -> None:

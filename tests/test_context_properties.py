@@ -28,6 +28,7 @@ from projector.context.summaries import SummaryMaker
 from projector.context.tokens import weight_of
 from projector.context.tool_groups import SYNTHETIC, answers, calls_of, group, ids_of, pair
 from projector.json_text import encode
+from tests.faults.sizes import size
 from tests.talk import new
 from tests.test_context_broken import CUT as SHORT
 from tests.test_context_broken import LONG, expiring, fill, results_of, summing
@@ -226,7 +227,7 @@ async def fitting(ledger: Ledger, pipeline: Pipeline, turn: int | None = None) -
     return pipeline
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=size(smoke=50, full=150), deadline=None)
 @given(talks, pipelines(), st.none() | st.integers(0, 6))
 def test_every_view_is_whole_no_heavier_told_in_full_and_stays_as_it_is(
     talk: list[Turn], pipeline: Pipeline, turn: int | None
@@ -258,7 +259,7 @@ def test_every_view_is_whole_no_heavier_told_in_full_and_stays_as_it_is(
     asyncio.run(run())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=size(smoke=25, full=60), deadline=None)
 @given(talks, st.lists(pipelines(), min_size=2, max_size=3), talks)
 def test_what_other_pipelines_and_earlier_turns_have_recorded_breaks_no_view(
     talk: list[Turn], several: list[Pipeline], more: list[Turn]
@@ -284,7 +285,7 @@ def test_what_other_pipelines_and_earlier_turns_have_recorded_breaks_no_view(
     asyncio.run(run())
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=size(smoke=12, full=25), deadline=None)
 @given(talks, pipelines(), st.integers(0, 6))
 def test_a_view_is_the_same_after_a_restart_and_a_compaction(talk: list[Turn], pipeline: Pipeline, turn: int) -> None:
     async def run(path: str) -> None:
@@ -305,7 +306,7 @@ def test_a_view_is_the_same_after_a_restart_and_a_compaction(talk: list[Turn], p
         asyncio.run(run(str(Path(folder) / "c.db")))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=size(smoke=30, full=80), deadline=None)
 @given(talks, pipelines())
 def test_what_stands_ahead_of_the_first_result_is_the_same_in_each_turn(talk: list[Turn], pipeline: Pipeline) -> None:
     pipeline = replace(pipeline, protect_prefix=True)

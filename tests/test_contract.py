@@ -11,6 +11,7 @@ from hypothesis import settings
 from stream import NewEvent, open_store
 from stream.testing import CASES, Case, SqliteBackend, state_machine
 from tests.backends import BACKENDS
+from tests.faults.sizes import FULL
 
 pytestmark = pytest.mark.anyio
 LOOPS = {"asyncio": False, "uvloop": True}
@@ -20,7 +21,8 @@ RUNS = [
     for case in CASES
     for name, make in BACKENDS.items()
     for loop in LOOPS
-    if case.needs <= make.flags and (loop == "asyncio" or case.claim.__module__ in ON_UVLOOP_TOO)
+    if case.needs <= make.flags
+    and (loop == "asyncio" or (case.claim.__module__ in ON_UVLOOP_TOO and (FULL or name != "memory")))  # it has no thread
 ]
 
 

@@ -24,6 +24,7 @@ from projector.run_draft import RunDraft
 from projector.validation import validate
 from stream import Event, InvalidEvent, MemoryStore, NewEvent, Producer
 from stream.limits import MAX_APPEND_EVENTS, check_events
+from tests.faults.sizes import size
 from tests.talk import finished, new, said, started
 from tests.test_folds import any_event
 
@@ -88,7 +89,7 @@ def one_by_one(state: State, events: Sequence[Event], *, after: int) -> tuple[St
 
 @pytest.mark.heavy
 @given(talks, st.integers(0, 40), st.integers(0, 60))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=size(smoke=150, full=400), deadline=None)
 def test_what_is_joined_folds_as_one_by_one(kinds: list[tuple[str, bytes]], after: int, cut: int) -> None:
     events = [Event("c", seq, kind, data, seq * 7) for seq, (kind, data) in enumerate(kinds, 1)]
     state, effects = one_by_one(State(), events, after=after)
@@ -109,7 +110,7 @@ def comparable(effect: Effect) -> tuple[Any, ...]:
 
 
 @given(talks)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=size(smoke=50, full=100), deadline=None)
 def test_every_event_is_a_part_once_and_in_order(kinds: list[tuple[str, bytes]]) -> None:
     events = [Event("c", seq, kind, data, 0) for seq, (kind, data) in enumerate(kinds, 1)]
     joined = list(join_events(events))
@@ -171,7 +172,7 @@ odd_bodies: st.SearchStrategy[Body] = st.one_of(
 
 
 @given(st.lists(st.lists(odd_bodies, max_size=4), max_size=5), st.sampled_from([0, 60_000]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=size(smoke=80, full=200), deadline=None)
 def test_what_is_put_is_refused_or_written_as_if_each_body_were_an_event_first(puts: list[list[Body]], flush_ms: int) -> None:
     async def write() -> tuple[list[NewEvent], list[NewEvent]]:
         store, wanted = MemoryStore(), list[Body]()

@@ -19,6 +19,7 @@ from projector.formats.registry import NAMED
 from projector.formats.shared.history import text_block
 from projector.formats.shared.payloads import opaque
 from projector.message import Block
+from tests.faults.sizes import size
 from tests.fork_server import COMMANDS
 from tests.ledger_commands import fill, run_each
 from tests.random_talks import Begin, Step, Talk, conversations
@@ -48,7 +49,7 @@ def aside(shell: Shell, *words: str, code: int = 0) -> tuple[str, str]:
     return done.stdout.decode(), done.stderr.decode()
 
 
-@settings(max_examples=30, deadline=None, print_blob=True)
+@settings(max_examples=size(smoke=12, full=30), deadline=None, print_blob=True)
 @given(steps=conversations)
 def test_any_conversation_is_taken_by_every_provider_and_stays_as_it_is(steps: list[Step]) -> None:
     async def live() -> None:
@@ -194,7 +195,7 @@ def answers(draw: st.DrawFn) -> list[Message]:
 
 
 @given(answers())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=size(smoke=80, full=200), deadline=None)
 def test_what_is_streamed_out_comes_back_the_same(messages: list[Message]) -> None:
     back = once_more(messages)
     assert [message.provider_ref for message in back] == [message.provider_ref for message in messages]
@@ -203,7 +204,7 @@ def test_what_is_streamed_out_comes_back_the_same(messages: list[Message]) -> No
 
 
 @given(answers(), st.integers(0, 3))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=size(smoke=50, full=100), deadline=None)
 def test_a_message_that_broke_off_breaks_off_again(messages: list[Message], keep: int) -> None:
     *whole, last = messages
     torn = [block for block in last.blocks if block.kind in ("text", "reasoning")]
@@ -217,7 +218,7 @@ def test_a_message_that_broke_off_breaks_off_again(messages: list[Message], keep
 
 
 @given(paths())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=size(smoke=50, full=100), deadline=None)
 def test_any_path_is_streamed_as_its_adapter_takes_it(path: list[Message]) -> None:
     said = [
         [row for row in blocks_of(message) if row[0] in ("text", "tool_call")]

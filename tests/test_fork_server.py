@@ -113,3 +113,16 @@ def test_a_command_that_does_not_end_is_ended_and_leaves_its_answer_to_nobody(
     monkeypatch.undo()
     assert told(server.run(*words, "show", "nowhere"))[0] == 2
     assert server.run(*words, "verify").stdout == b"everything is as it should be\n"
+
+
+def test_what_is_left_open_is_told_at_the_end_although_the_modules_of_others_are_spared(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    script = (
+        "import sys, structlog, ledger; from tests.fork_server import _spare\n"
+        f"left = open({str(tmp_path / 'a')!r}); ledger.left = open({str(tmp_path / 'a')!r}, 'rb')\n"
+        "_spare({name: sys.modules[name] for name in ('structlog', 're', 'json')})\n"
+        "sys.exit(3)"
+    )
+    command = [sys.executable, "-W", "default", "-c", script]
+    done = subprocess.run(command, cwd=fork_server.ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("ResourceWarning: unclosed file")) == (3, 2)

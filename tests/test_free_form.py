@@ -135,7 +135,7 @@ async def three(ledger: Ledger) -> None:
 def test_one_conversation_that_is_damaged_bars_no_other(shell: Shell, tmp_path: Path, form: str) -> None:
     fill(shell, three)
     with closing(sqlite3.connect(shell.data)) as raw, raw:
-        raw.execute("UPDATE messages SET body = CAST('{' AS BLOB) WHERE id = 'rbad.1'")
+        raw.execute("UPDATE messages SET row_body = CAST('{' AS BLOB) WHERE id = 'rbad.1'")
     target = tmp_path / "all.jsonl"
     words = shell.command("export", "--all", "--format", form, "-o", str(target))[5:]
     done = COMMANDS.run(*words)

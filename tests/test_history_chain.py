@@ -53,7 +53,7 @@ def tool_group(name: str, results: int, said: str = "result") -> list[Message]:
 TALK: Final = [text("u1", "user"), *tool_group("a1", 2), text("a2", "assistant", "done"), text("u2", "user", "thanks")]
 
 
-def run(path: Sequence[Message], *plugins: Plugin, max_ctx: int = 200, time_limit: float = 5.0) -> Chained:
+def run(path: Sequence[Message], *plugins: Plugin, max_ctx: int = 200, time_limit: float = 60.0) -> Chained:
     return asyncio.run(run_chain(path, [FIRST, *plugins], ChainSession(max_ctx=max_ctx), time_limit=time_limit))
 
 

@@ -112,7 +112,7 @@ async def erase_and_begin_again(ledger: Ledger, path: list[Message]) -> None:
 
 
 async def damage_and_repair(ledger: Ledger, path: list[Message]) -> None:
-    change = "UPDATE messages SET body = CAST(replace(body, 'answer', 'ANSWER') AS BLOB)"
+    change = "UPDATE messages SET row_body = CAST(replace(row_body, 'answer', 'ANSWER') AS BLOB)"
     await ledger.tables.database.write(lambda sql: sql(change))
     assert path
     assert [finding.kind async for finding in ledger.reconcile(PLACE, repair=True)]
@@ -130,14 +130,14 @@ async def replace_rows(ledger: Ledger, path: list[Message]) -> None:
     """By hand, as a program that copies rows does; SQLite calls no trigger for what an INSERT takes the place of."""
     other = encode(msgspec.structs.replace(path[2], blocks=(Block("text", text="other words", sealed=True),)))
     row = "conversation, id, run, parent, seq, on_path, started, is_committed, selected"
-    text = f"INSERT OR REPLACE INTO messages ({row}, crc, body) SELECT {row}, ?2, ?3 FROM messages WHERE id = ?1"
+    text = f"INSERT OR REPLACE INTO messages ({row}, crc, row_body) SELECT {row}, ?2, ?3 FROM messages WHERE id = ?1"
     await ledger.tables.database.write(lambda sql: sql(text, (path[2].id, zlib.crc32(other), other)))
 
 
 async def replace_a_run(ledger: Ledger, path: list[Message]) -> None:
     assert path
-    row, body = "conversation, id, seq, status", "CAST(replace(body, 'prompts', 'nothing') AS BLOB)"
-    text = f"INSERT OR REPLACE INTO runs ({row}, body) SELECT {row}, {body} FROM runs"
+    row, body = "conversation, id, seq, status", "CAST(replace(row_body, 'prompts', 'nothing') AS BLOB)"
+    text = f"INSERT OR REPLACE INTO runs ({row}, row_body) SELECT {row}, {body} FROM runs"
     await ledger.tables.database.write(lambda sql: sql(text))
 
 
@@ -183,7 +183,7 @@ async def test_the_next_read_sees_what_was_changed(
 async def test_a_kept_path_is_no_way_round_a_checksum(tmp_path: Path) -> None:
     async with two(tmp_path / "c.db") as (reading, _):
         with closing(sqlite3.connect(tmp_path / "c.db")) as raw, raw:
-            raw.execute("UPDATE messages SET body = CAST(replace(body, 'answer', 'ANSWER') AS BLOB) WHERE id = 'r2.2'")
+            raw.execute("UPDATE messages SET row_body = CAST(replace(row_body, 'answer', 'ANSWER') AS BLOB) WHERE id = 'r2.2'")
         with pytest.raises(LedgerDamaged):
             await reading.transcript(PLACE)
 

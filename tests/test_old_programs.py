@@ -17,6 +17,7 @@ from stream.sqlite.driver import connect
 pytestmark = pytest.mark.anyio
 
 VERSION_3: Final = Path(__file__).parent / "fixtures" / "version_3.db.gz"
+VERSION_5: Final = VERSION_3.with_name("version_5.db.gz")
 LOG_VERSION_2: Final = VERSION_3.with_name("log_version_2.db.gz")
 NEW_CONVERSATION: Final = """
 INSERT INTO conversations (name) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM conversations WHERE name = ?1)"""
@@ -108,7 +109,7 @@ READS: Final = {
         ("talk", 0),
     ),
 }
-UNKNOWN: Final = r"no such column: (name|id)$|has no column named name$"
+UNKNOWN: Final = r"no such column: (name|id|body)$|has no column named name$"
 
 
 def everything(path: Path) -> list[str]:
@@ -165,6 +166,41 @@ async def test_what_an_older_program_asks_after_the_migration_fails_by_name(tmp_
             pass
         with pytest.raises(sqlite3.OperationalError, match=UNKNOWN):
             open_before.execute(*READS[question]).fetchall()
+
+
+# What a program of version 5 of the ledger does with bodies, which may lie in pages since.
+OF_BODIES: Final[dict[str, tuple[str, tuple[object, ...]]]] = {
+    "put a message": (
+        """INSERT INTO messages (conversation, id, run, parent, seq, on_path, started, is_committed, crc, body)
+        VALUES (1, 'new', 'r', NULL, 999, 1, 999, 1, 0, x'00')""",
+        (),
+    ),
+    "change a message": ("UPDATE messages SET crc = ?3, body = ?4 WHERE conversation = ?1 AND id = ?2", (1, "q1", 0, b"{}")),
+    "begin a run": (
+        "INSERT INTO runs (conversation, id, seq, status, body, first) SELECT ?1, ?2, ?3, ?4, ?5, ?6",
+        (1, "new", 999, "open", b"{}", None),
+    ),
+    "end a run": ("UPDATE runs SET status = ?2, body = ?3, first = ?4 WHERE id = ?1", ("r1", "committed", b"{}", None)),
+    "note usage": ("UPDATE runs SET body = ?2 WHERE id = ?1", ("r1", b"{}")),
+    "read messages": ("SELECT id, parent, crc, body FROM messages", ()),
+    "read runs": ("SELECT body FROM runs", ()),
+}
+
+
+@pytest.mark.parametrize("operation", OF_BODIES)
+async def test_a_program_of_version_5_takes_no_empty_row_for_a_body(tmp_path: Path, operation: str) -> None:
+    path, copy = tmp_path / "chat.db", tmp_path / "before.db"
+    for place in (path, copy):
+        place.write_bytes(gzip.decompress(VERSION_5.read_bytes()))
+    with closing(connect(str(copy))) as raw:
+        run(raw, [OF_BODIES[operation]])  # it is what the program did
+    with closing(connect(str(path))) as open_before:
+        open_before.execute("SELECT id FROM messages").fetchall()
+        async with open_ledger(str(path)):
+            before = everything(path)
+            with pytest.raises(sqlite3.Error, match=r"no column named body|no such column: body"):
+                run(open_before, [OF_BODIES[operation]])
+            assert everything(path) == before
 
 
 # What a program of version 2 of the log does with a stream that it knows.

@@ -14,6 +14,7 @@ from projector.formats.shared.history import text_block
 from projector.formats.shared.payloads import opaque
 from projector.message import Block, Message
 from tests.broken_histories import HISTORIES
+from tests.faults.sizes import size
 from tests.shared_data import imported, naughty
 from tests.test_pydantic_ai import T, history_of, once_more, taken
 from tests.ui_readings import a_call, a_message, a_result, blocks_said, paths
@@ -108,7 +109,7 @@ def test_naughty_strings_pass_through_every_place() -> None:
 
 
 @given(paths())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=size(smoke=50, full=100), deadline=None)
 def test_any_path_goes_out_and_comes_back_the_same(path: list[Message]) -> None:
     written = write(path)
     taken(written.payload)
@@ -119,6 +120,6 @@ def test_any_path_goes_out_and_comes_back_the_same(path: list[Message]) -> None:
 
 
 @given(HISTORIES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=size(smoke=80, full=200), deadline=None)
 def test_no_history_is_so_broken_that_pydantic_ai_refuses_its_export(history: list[Message]) -> None:
     taken(WRITERS["pydantic-ai"](history).payload)

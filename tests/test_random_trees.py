@@ -12,6 +12,7 @@ import logging
 import random
 import tempfile
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
@@ -21,11 +22,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger import Ledger, RunOpen, open_ledger
+from ledger.tables.pages import move_bodies
 from ledger.tables.tables import LedgerTables
 from ledger.upkeep.repair import rebuild_tree
 from ledger.upkeep.verify import verify
 from stream import Bounds
 from stream.sqlite import MEMORY, open_database
+from tests.faults.sizes import size
 from tests.random_talks import Talk, conversations, hand_made_logs
 from tests.talk import finished, new, said, started
 from tests.tree_model import Questions, TreeModel, ask, told_by
@@ -164,9 +167,13 @@ async def take_in_slices(ledger: Ledger, conversation: str, chance: random.Rando
         model = TreeModel(events[:cut])
         questions = ask(model, chance)
         assert await told_by(reader, conversation, questions) == model.told(questions)
+        if chance.random() < 0.5:  # what comes then changes what lies in pages
+            await ledger.tables.transact(partial(move_bodies, conversation=conversation))
+            reader = Ledger(cast("EventStore", log), ledger.tables)
+            assert await told_by(reader, conversation, questions) == model.told(questions)
 
 
-@settings(max_examples=60, deadline=None, print_blob=True)
+@settings(max_examples=size(smoke=25, full=60), deadline=None, print_blob=True)
 @given(steps=conversations, seed=SEEDS)
 def test_a_tree_in_memory_is_what_its_log_says_however_it_is_taken_in(shared: Shared, steps: list[Step], seed: int) -> None:
     async def live(conversation: str, chance: random.Random) -> None:
@@ -177,7 +184,7 @@ def test_a_tree_in_memory_is_what_its_log_says_however_it_is_taken_in(shared: Sh
 
 
 @pytest.mark.heavy
-@settings(max_examples=15, deadline=None, print_blob=True)
+@settings(max_examples=size(smoke=8, full=15), deadline=None, print_blob=True)
 @given(steps=conversations, seed=SEEDS)
 def test_a_tree_in_files_is_the_same_when_they_are_opened_again(steps: list[Step], seed: int) -> None:
     async def live(folder: Path, chance: random.Random) -> None:
@@ -192,7 +199,7 @@ def test_a_tree_in_files_is_the_same_when_they_are_opened_again(steps: list[Step
 
 
 @pytest.mark.heavy
-@settings(max_examples=200, deadline=None, print_blob=True)
+@settings(max_examples=size(smoke=80, full=200), deadline=None, print_blob=True)
 @given(log=hand_made_logs(), seed=SEEDS)
 def test_runs_with_odd_parents_that_end_in_any_order_are_where_the_log_puts_them(
     shared: Shared, log: list[NewEvent], seed: int

@@ -81,10 +81,10 @@ async def test_a_run_whose_stream_was_deleted_is_told_and_then_nobody_waits_for_
 
 
 CHANGES = {
-    "a damaged message": "UPDATE messages SET body = CAST(replace(body, 'true', 'false') AS BLOB) WHERE id = 'r.1'",
+    "a damaged message": "UPDATE messages SET row_body = CAST(replace(row_body, 'true', 'false') AS BLOB) WHERE id = 'r.1'",
     "a lost message": "DELETE FROM messages WHERE id = 'r.1'",
     "a lost run": "DELETE FROM runs WHERE id = 'r'",
-    "another end": "UPDATE runs SET body = CAST(replace(body, 'committed', 'failed') AS BLOB) WHERE id = 'r'",
+    "another end": "UPDATE runs SET row_body = CAST(replace(row_body, 'committed', 'failed') AS BLOB) WHERE id = 'r'",
     "another leaf": "UPDATE conversations SET leaf = 'r.1'",
     "a wrong count": "UPDATE conversations SET messages = 9",
     "a lost turn": "UPDATE messages SET selected = 99 WHERE id = 's.1'",
@@ -122,13 +122,13 @@ async def test_an_amendment_that_the_ledger_has_missed_is_found_and_applied() ->
         assert amended.metadata == message.metadata | {"b": "2"}
         [run] = [run async for run in ledger.runs("c")]
         assert run.usage["q"].input == 1
-        old = await ledger.tables.database.read("SELECT crc, body FROM messages")
+        old = await ledger.tables.database.read("SELECT crc, row_body FROM messages")
         await ledger.tables.database.write(
-            lambda sql: sql('UPDATE messages SET body = CAST(replace(body, \'"b":"2"\', \'"b":"3"\') AS BLOB)')
+            lambda sql: sql('UPDATE messages SET row_body = CAST(replace(row_body, \'"b":"2"\', \'"b":"3"\') AS BLOB)')
         )
-        assert await ledger.tables.database.read("SELECT crc, body FROM messages") != old
+        assert await ledger.tables.database.read("SELECT crc, row_body FROM messages") != old
         assert await found(ledger, repair=True) == [("diverged", True)]
-        assert await ledger.tables.database.read("SELECT crc, body FROM messages") == old
+        assert await ledger.tables.database.read("SELECT crc, row_body FROM messages") == old
 
 
 async def test_a_log_that_is_older_than_its_ledger_is_told_and_nothing_committed_is_lost(tmp_path: Path) -> None:

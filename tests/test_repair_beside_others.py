@@ -84,14 +84,14 @@ async def _run(sql: Sql, text: str) -> None:
     await sql(text)
 
 
-DAMAGED: Final = "UPDATE messages SET body = CAST('{}' AS BLOB) WHERE id = 'r.1'"
-OUTDATED: Final = "UPDATE messages SET crc = ?1, body = ?2 WHERE id = 'r.1'"
+DAMAGED: Final = "UPDATE messages SET row_body = CAST('{}' AS BLOB) WHERE id = 'r.1'"
+OUTDATED: Final = "UPDATE messages SET crc = ?1, row_body = ?2 WHERE id = 'r.1'"
 MISSING: Final = ("DELETE FROM messages WHERE run = 'r'", "DELETE FROM runs WHERE id = 'r'")
 
 
 async def outdate(ledger: Ledger) -> None:
     """An amendment is there that the row of its message lacks."""
-    [(crc, body)] = await ledger.tables.database.read("SELECT crc, body FROM messages WHERE id = 'r.1'")
+    [(crc, body)] = await ledger.tables.database.read("SELECT crc, row_body FROM messages WHERE id = 'r.1'")
     await ledger.annotate("c", "r.1", {"lost": 1})
     await ledger.tables.database.write(lambda sql: sql(OUTDATED, (crc, body)))
 

@@ -304,7 +304,7 @@ async def test_verify_finds_a_transcript_that_is_not_what_the_events_say(tmp_pat
         [note] = [finding async for finding in verify(ledger)]
         assert note.is_note
         assert note.kind == "anomaly"
-        change = "UPDATE messages SET body = CAST(replace(body, 'true', 'false') AS BLOB)"
+        change = "UPDATE messages SET row_body = CAST(replace(row_body, 'true', 'false') AS BLOB)"
         await ledger.tables.database.write(lambda sql: sql(change))
         assert [finding.kind async for finding in verify(ledger) if not finding.is_note] == ["damaged"]
         with pytest.raises(LedgerDamaged):

@@ -102,7 +102,9 @@ async def test_beside_others_nothing_is_found_that_is_not_there(template: Path, 
 @each_time
 async def test_what_is_mended_beside_others_is_what_the_log_says(template: Path, other: str, place: str, stride: int) -> None:
     async with open_at(template, place) as ledger:
-        await ledger.tables.database.write(lambda sql: sql("UPDATE messages SET body = CAST('{}' AS BLOB) WHERE run = 'turn1'"))
+        await ledger.tables.database.write(
+            lambda sql: sql("UPDATE messages SET row_body = CAST('{}' AS BLOB) WHERE run = 'turn1'")
+        )
         await ledger.tables.database.write(lambda sql: sql("DELETE FROM runs WHERE id IN ('r', 'turn0')"))
     async for ledger, beside, meanwhile in each_moment(template, place, stride, other):
         mended = [finding async for finding in ledger.reconcile(repair=True) if not finding.is_note]

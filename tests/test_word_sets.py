@@ -17,6 +17,7 @@ from projector.context.facts import FactTable, using
 from projector.context.shortening import text_of
 from projector.context.similarity import drop_irrelevant, find_duplicates, replace_duplicates, score_words
 from projector.context.word_sets import words_of
+from tests.faults.sizes import size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +73,7 @@ def texts(random_: random.Random, count: int) -> list[str]:
     return made
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=size(smoke=50, full=120), deadline=None)
 @given(seed=st.integers(0, 2**32), threshold=THRESHOLDS)
 def test_near_duplicates_are_those_that_comparing_each_with_each_finds(seed: int, threshold: float) -> None:
     random_ = random.Random(seed)
@@ -84,7 +85,7 @@ def test_near_duplicates_are_those_that_comparing_each_with_each_finds(seed: int
     assert find_duplicates(said, threshold=threshold, similarity=alike) == expected
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=size(smoke=12, full=25), deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_what_was_compared_before_changes_no_answer(seed: int) -> None:
     """Views of a conversation that grows, forks and is cut; some results are left out of one view and come back in another."""

@@ -10,6 +10,7 @@ from benchmarks.workloads import (
     branches,
     context,
     crash,
+    disk,
     formats,
     long,
     many,
@@ -39,6 +40,7 @@ class Workload(NamedTuple):
 WORKLOADS: Final[dict[str, Workload]] = {
     module.__name__.rpartition(".")[2]: Workload(module.measure, module.FULL, module.SMOKE)
     for module in (
-        agent, appends, replay, tail, branches, context, reads, long, many, crash, reconnect, sweep, processes, memory, formats,
+        agent, appends, replay, tail, branches, context, reads, long, disk, many, crash, reconnect, sweep, processes, memory,
+        formats,
     )
 }  # fmt: skip

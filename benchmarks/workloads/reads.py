@@ -1,9 +1,10 @@
 """What reading a long conversation costs: its transcript and what the model is sent of it, behind a new turn.
 
 A conversation as that of `context`, in a file that is warm. Before each round a turn is added: what is timed is the read
-that comes next. `cold` is the transcript of a ledger that was just opened, and has read nothing of the conversation yet.
-All of it is compared with one JSON encoding of the messages (`msgspec.json.encode` of the list), in CPU seconds of the
-process, SQLite's threads among them: there is nothing to wait for.
+that comes next. `cold` is the transcript of a ledger that was just opened, and has read nothing of the conversation yet,
+`pages` the same where the conversation is compacted, so that its messages lie in pages. All of it is compared with one
+JSON encoding of the messages (`msgspec.json.encode` of the list), in CPU seconds of the process, SQLite's threads among
+them: there is nothing to wait for.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _ENCODE: Final = ".encode"  # is timed right before each side
 
 
 def measure(bench: Bench, sizes: Sizes) -> list[Figure]:
-    """Ratios of CPU times: `reads.transcript.{cold,turn}`, `reads.context.STAGE`."""
+    """Ratios of CPU times: `reads.transcript.{cold,pages,turn}`, `reads.context.STAGE`."""
     return bench.run(_measure(bench.folder, sizes))
 
 
@@ -67,6 +68,12 @@ async def _measure(folder: Path, sizes: Sizes) -> list[Figure]:
         ledger = await open_copy("transcript")
         encode = functools.partial(_encode, await ledger.transcript(_CONVERSATION))
         sides |= {f"transcript.cold{_ENCODE}": encode, "transcript.cold": functools.partial(_cold, first)}
+        paged = await open_copy("pages")
+        await paged.compact(_CONVERSATION)
+        sides |= {
+            f"transcript.pages{_ENCODE}": encode,
+            "transcript.pages": functools.partial(_cold, folder / "reads-pages.db"),
+        }
         sides |= {f"transcript.turn{_ENCODE}": encode, "transcript.turn": functools.partial(_transcript, ledger)}
         for stage in _STAGES:
             ledger = await open_copy(stage)
@@ -85,7 +92,7 @@ async def _measure(folder: Path, sizes: Sizes) -> list[Figure]:
 
 def _figure(side: str, messages: int, times: dict[str, list[float]]) -> Figure:
     way, _, how = side.partition(".")
-    told = {"cold": "cold", "turn": "behind a new turn"}.get(how, f"behind a new turn: {how}")
+    told = {"cold": "cold", "pages": "cold, in pages", "turn": "behind a new turn"}.get(how, f"behind a new turn: {how}")
     ours, encoding = times[side], times[side + _ENCODE]
     beside = {"ms": 1000 * statistics.median(ours), "encode_ms": 1000 * statistics.median(encoding)}
     return compare(f"reads.{side}", f"{messages:,} messages, {way} {told}", "one JSON encoding, CPU", ours, encoding, beside)

@@ -33,12 +33,16 @@ def sources_in(folder: Path) -> list[str]:
     return [source for source in SOURCES if (folder / source).is_dir()]
 
 
+def files_of(folder: Path) -> list[Path]:
+    """Its sessions."""
+    return [path for path in sorted(folder.iterdir()) if path.name.removesuffix(".gz").endswith((".json", ".jsonl"))]
+
+
 def read(folder: Path, source: str) -> list[list[Message]]:
     """The messages of every session of a source."""
     return [
         fold(history, f"{path.name}-{number}")
-        for path in sorted((folder / source).iterdir())
-        if path.name.removesuffix(".gz").endswith((".json", ".jsonl"))
+        for path in files_of(folder / source)
         for number, history in enumerate(read_document(_text(path), SOURCES[source]))
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ledger.tables.pages import read_bodies
 from ledger.tables.texts import EVERY, is_text, marks, pieces, rows
 from projector import Message
 from projector.amendments import asks_for
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 
 _STEP: Final = 200
 _FIND: Final = """
-SELECT m.seq, m.body FROM calls AS c JOIN messages AS m ON m.conversation = c.conversation AND m.id = c.message
+SELECT m.seq, m.row_body, m.place FROM calls AS c JOIN messages AS m ON m.conversation = c.conversation AND m.id = c.message
 WHERE c.conversation = ?1 AND c.tool_call_id = ?2 AND m.seq < ?3 ORDER BY m.seq DESC"""
 _STEP_BELOW: Final = """
 SELECT seq FROM messages WHERE conversation = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT 1 OFFSET ?3"""
 _BETWEEN: Final = """
-SELECT seq, body FROM messages WHERE conversation = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq DESC"""
+SELECT seq, row_body, place FROM messages WHERE conversation = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq DESC"""
 _COUNT: Final = """
 SELECT count(*) FROM calls AS c JOIN messages AS m ON m.conversation = c.conversation AND m.id = c.message
 WHERE c.conversation = ?1 AND m.seq >= ?2 AND m.seq < ?3"""
@@ -43,7 +44,7 @@ async def find_calling(sql: Sql, key: int, tool_call_id: str, before: int = EVER
     """The newest message that makes a tool call, ahead of a seq."""
     calls_from = await _calls_from(sql, key)
     newest: Message | None = None
-    for seq, body in await sql(_FIND, (key, _stored(tool_call_id), before)):
+    for seq, body in await read_bodies(sql, _FIND, (key, _stored(tool_call_id), before)):
         newest = _read(body)
         if newest is not None and asks_for(newest, tool_call_id):
             if seq >= calls_from:
@@ -53,7 +54,7 @@ async def find_calling(sql: Sql, key: int, tool_call_id: str, before: int = EVER
     end = min(before, calls_from)
     while end > 0:  # older than the table, and not filled in yet: look at what was said itself
         start = await _step_below(sql, key, end)
-        for seq, body in await sql(_BETWEEN, (key, start, end)):
+        for seq, body in await read_bodies(sql, _BETWEEN, (key, start, end)):
             if newest is not None and seq <= newest.seq:
                 return newest
             message = _read(body)
@@ -93,7 +94,7 @@ async def fill_calls(sql: Sql, key: int) -> int:
     if not calls_from:
         return 0
     start = await _step_below(sql, key, calls_from)
-    messages = [_read(body) for _, body in await sql(_BETWEEN, (key, start, calls_from))]
+    messages = [_read(body) for _, body in await read_bodies(sql, _BETWEEN, (key, start, calls_from))]
     calls = [call for message in messages if message is not None for call in calls_of(message)]
     await put_calls(sql, key, await _missing(sql, key, calls))
     await sql("UPDATE conversations SET calls_from = ?2 WHERE id = ?1", (key, start))
@@ -112,7 +113,7 @@ async def lacks_calls(sql: Sql, key: int, end: int) -> tuple[bool, int]:
     calls_from = await _calls_from(sql, key)
     start = await _step_below(sql, key, end)
     bottom = max(start, calls_from)
-    messages = [_read(body) for _, body in await sql(_BETWEEN, (key, bottom, end))]
+    messages = [_read(body) for _, body in await read_bodies(sql, _BETWEEN, (key, bottom, end))]
     calls = [call for message in messages if message is not None for call in calls_of(message)]
     [(count,)] = await sql(_COUNT, (key, bottom, end))
     is_wrong = bool(await _missing(sql, key, calls)) or (None not in messages and count != len(calls))

@@ -30,7 +30,8 @@ SELECT projected_seq, replay_from, leaf, messages, orphans, holes, erased, rewou
 FROM conversations WHERE stream_id = ?1"""
 _REWIND: Final = """
 UPDATE conversations SET projected_seq = ?2, rewound = rewound + 1,
-  replay_from = CASE WHEN replay_from < ?2 THEN replay_from ELSE ?2 END
+  replay_from = CASE WHEN replay_from < ?2 THEN replay_from ELSE ?2 END,
+  paged_seq = CASE WHEN paged_seq < ?2 THEN paged_seq ELSE ?2 END
 WHERE stream_id = ?1 AND projected_seq > ?2"""
 _SKIP: Final = """
 UPDATE conversations SET projected_seq = ?2, replay_from = ?3, holes = ?4, rewound = rewound + 1 WHERE id = ?1"""

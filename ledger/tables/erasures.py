@@ -9,13 +9,13 @@ if TYPE_CHECKING:
 
 _LOOK: Final = "SELECT id, messages, runs, erased FROM conversations WHERE stream_id = ?1"
 _NOTE: Final = "UPDATE conversations SET erased = ?2 WHERE stream_id = ?1"
-_OWN: Final = ("calls", "labels", "messages", "runs", "selections", "uses", "choices")
+_OWN: Final = ("calls", "labels", "messages", "runs", "pages", "selections", "uses", "choices")
 _DROP_MEDIA: Final = """
 DELETE FROM media WHERE id IN (SELECT media FROM uses WHERE conversation = ?1)
   AND NOT EXISTS (SELECT 1 FROM uses AS u WHERE u.media = media.id AND u.conversation <> ?1)"""
 _EMPTY: Final = """
 UPDATE conversations SET projected_seq = ?2, replay_from = ?2, leaf = NULL, title = NULL, metadata = NULL, archived = 0,
-  messages = 0, runs = 0, orphans = 0, holes = NULL, erased = ?3, rewound = rewound + 1, calls_from = 0
+  messages = 0, runs = 0, orphans = 0, holes = NULL, erased = ?3, rewound = rewound + 1, calls_from = 0, paged_seq = 0
 WHERE id = ?1"""
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ledger.errors import LedgerDamaged
 from ledger.tables.calls import calls_of, put_calls, replace_calls
+from ledger.tables.conversations import key_of
+from ledger.tables.pages import read_bodies, take_out
 from ledger.tables.texts import EVERY, KEY, PAGE_ROWS, marks, pieces, rows
 from projector import Message
 from projector.json_text import InvalidJson, decode, encode
@@ -17,20 +19,25 @@ if TYPE_CHECKING:
 
     from stream.sqlite import Sql
 
-_COLUMNS: Final = "conversation, id, run, parent, seq, on_path, started, is_committed, crc, body"
+_COLUMNS: Final = "conversation, id, run, parent, seq, on_path, started, is_committed, crc, row_body"
 _WIDTH: Final = 10
 _NODES: Final = f"""
 SELECT id, parent, started, is_committed, selected FROM messages WHERE conversation = {KEY} AND on_path = 1
 ORDER BY seq"""  # noqa: S608 - constants
 _IN_ORDER: Final = f"""
-SELECT seq, id, crc, body FROM messages WHERE conversation = {KEY} AND (seq, id) > (?2, ?3)
+SELECT seq, id, crc, row_body, place FROM messages WHERE conversation = {KEY} AND (seq, id) > (?2, ?3)
 ORDER BY seq, id LIMIT ?4"""  # noqa: S608 - constants
 _LAST: Final = f"""
-SELECT id, crc, body FROM messages WHERE conversation = {KEY} AND seq < ?2 ORDER BY seq DESC LIMIT ?3"""  # noqa: S608
+SELECT id, crc, row_body, place FROM messages WHERE conversation = {KEY} AND seq < ?2 ORDER BY seq DESC LIMIT ?3"""  # noqa: S608
 _ONE: Final = f"""
-SELECT id, crc, body FROM messages WHERE conversation = {KEY} AND id = ?2 AND on_path >= ?3"""  # noqa: S608 - constants
+SELECT id, crc, row_body, place FROM messages WHERE conversation = {KEY} AND id = ?2 AND on_path >= ?3"""  # noqa: S608 - constants
 _OF_RUN: Final = f"""
-SELECT id, crc, body, on_path FROM messages WHERE conversation = {KEY} AND run = ?2 ORDER BY seq"""  # noqa: S608
+SELECT on_path, id, crc, row_body, place FROM messages
+WHERE conversation = {KEY} AND run = ?2 AND started = ?3 ORDER BY seq"""  # noqa: S608 - constants
+_START: Final = (
+    "SELECT seq FROM runs WHERE conversation = ?1 AND id = ?2",
+    "SELECT started FROM messages WHERE conversation = ?1 AND run = ?2 LIMIT 1",
+)
 _ORPHANS: Final = f"""
 SELECT id, parent FROM messages AS m WHERE conversation = {KEY} AND on_path = 1 AND parent IS NOT NULL AND NOT EXISTS (
   SELECT 1 FROM messages AS p WHERE p.conversation = m.conversation AND p.id = m.parent AND p.on_path = 1)
@@ -53,25 +60,27 @@ async def nodes(sql: Sql, conversation: str) -> list[Node]:
 
 async def page(sql: Sql, conversation: str, after: tuple[int, str]) -> list[tuple[int, str, int, bytes]]:
     """The next messages in the order of the log: (seq, id, checksum, body)."""
-    return [tuple(row) for row in await sql(_IN_ORDER, (conversation, *after, PAGE_ROWS))]
+    return await read_bodies(sql, _IN_ORDER, (conversation, *after, PAGE_ROWS))
 
 
 async def last(sql: Sql, conversation: str, before: Message | None, limit: int | None) -> list[Message]:
     """The last messages in the order of the log, ahead of one of them. Raises `LedgerDamaged`."""
     end = EVERY if before is None else before.seq
-    found = await sql(_LAST, (conversation, end, EVERY if limit is None else limit))
+    found = await read_bodies(sql, _LAST, (conversation, end, EVERY if limit is None else limit))
     return [read(conversation, *row) for row in reversed(found)]
 
 
 async def message(sql: Sql, conversation: str, message_id: str, *, on_path: bool = False) -> Message | None:
     """One message, on a path or off it. Raises `LedgerDamaged`."""
-    found = await sql(_ONE, (conversation, message_id, int(on_path)))
+    found = await read_bodies(sql, _ONE, (conversation, message_id, int(on_path)))
     return read(conversation, *found[0]) if found else None
 
 
 async def message_at(sql: Sql, key: int, message_id: str) -> Message | None:
     """One message of the conversation with this key; None also for a row that can't be read."""
-    found = await sql("SELECT body FROM messages WHERE conversation = ?1 AND id = ?2", (key, message_id))
+    found = await read_bodies(
+        sql, "SELECT row_body, place FROM messages WHERE conversation = ?1 AND id = ?2", (key, message_id)
+    )
     try:
         return decode(found[0][0], Message) if found else None
     except InvalidJson:  # a damaged row: verify tells
@@ -87,7 +96,19 @@ async def owner(sql: Sql, conversation: str, message_id: str) -> str | None:
 
 async def of_run(sql: Sql, conversation: str, run_id: str) -> list[tuple[Message, bool]]:
     """The messages of a run in their order, and whether each is on the path. Raises `LedgerDamaged`."""
-    return [(read(conversation, *row[:3]), bool(row[3])) for row in await sql(_OF_RUN, (conversation, run_id))]
+    key = await key_of(sql, conversation)
+    started = None if key is None else await start_of(sql, key, run_id)
+    found = await read_bodies(sql, _OF_RUN, (conversation, run_id, started))
+    return [(read(conversation, *row[1:]), bool(row[0])) for row in found]
+
+
+async def start_of(sql: Sql, key: int, run_id: str) -> int | None:
+    """Where a run started, which is also what its messages are found by; None for one that has none and is not listed."""
+    for text in _START:  # the second is looked for row by row, where the run itself is lost
+        found = await sql(text, (key, run_id))
+        if found:
+            return found[0][0]  # type: ignore[no-any-return]
+    return None
 
 
 async def orphans(sql: Sql, conversation: str) -> list[tuple[str, str]]:
@@ -121,23 +142,26 @@ async def add(sql: Sql, key: int, placed: Iterable[Placed]) -> None:
 
 async def drop_run(sql: Sql, key: int, run_id: str) -> dict[str, str | None]:
     """Takes the messages of a run away, to be written anew; the parents they had."""
-    look = "SELECT id, parent FROM messages WHERE conversation = ?1 AND run = ?2"
-    parents = {row[0]: row[1] for row in await sql(look, (key, run_id))}
+    look = "SELECT id, parent, seq, place FROM messages WHERE conversation = ?1 AND run = ?2"
+    found = await sql(look, (key, run_id))
     await sql("DELETE FROM messages WHERE conversation = ?1 AND run = ?2", (key, run_id))
-    return parents
+    await take_out(sql, key, [row[2:] for row in found])
+    return {row[0]: row[1] for row in found}
 
 
 async def put(sql: Sql, key: int, before: Message | None, after: Message) -> None:
     """Another form of a message that is there; `before` is the one it had, where that can be read."""
     body = encode(after)
-    text = "UPDATE messages SET crc = ?3, body = ?4 WHERE conversation = ?1 AND id = ?2"
+    places = await sql("SELECT seq, place FROM messages WHERE conversation = ?1 AND id = ?2", (key, after.id))
+    text = "UPDATE messages SET crc = ?3, row_body = ?4, place = NULL WHERE conversation = ?1 AND id = ?2"
     await sql(text, (key, after.id, zlib.crc32(body), body))
+    await take_out(sql, key, places)
     if before is None or before.blocks != after.blocks:
         await replace_calls(sql, key, [after])
 
 
 def read(conversation: str, message_id: str, crc: int, body: bytes) -> Message:
     """A message out of its row. Raises `LedgerDamaged` if its checksum fails."""
-    if zlib.crc32(body) != crc:
+    if not body or zlib.crc32(body) != crc:
         raise LedgerDamaged(conversation, message_id)
     return decode(body, Message)  # type: ignore[no-any-return]

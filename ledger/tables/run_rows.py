@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ledger.records import RunInfo
-from ledger.tables.messages import read
+from ledger.tables import runs
+from ledger.tables.messages import read, start_of
+from ledger.tables.pages import read_bodies
 from ledger.tables.texts import marks, pieces
-from projector.json_text import decode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ledger.records import RunInfo
     from projector import Message
     from stream.sqlite import Sql
 
-_RUN: Final = "SELECT seq, status, first, body FROM runs WHERE conversation = ?1 AND id = ?2"
+_RUN: Final = "SELECT seq, status, first, id, crc, row_body, place FROM runs WHERE conversation = ?1 AND id = ?2"
 _MESSAGES: Final = """
-SELECT id, on_path, started, is_committed, parent, seq, crc, body FROM messages WHERE conversation = ?1 AND run = ?2
-ORDER BY seq"""
+SELECT id, on_path, started, is_committed, parent, seq, crc, row_body, place FROM messages
+WHERE conversation = ?1 AND run = ?2 AND started = ?3 ORDER BY seq"""
 
 
 class RunRows(NamedTuple):
@@ -29,8 +30,8 @@ class RunRows(NamedTuple):
 
     @property
     def info(self) -> RunInfo | None:
-        """What is listed of it."""
-        return None if self.run is None else decode(self.run[-1], RunInfo)
+        """What is listed of it. Raises `LedgerDamaged`."""
+        return None if self.run is None else runs.read("", *self.run[3:])
 
     @property
     def shape(self) -> list[tuple[str, bool, int, bool]]:
@@ -51,9 +52,9 @@ async def rows_of(sql: Sql, key: int | None, run_id: str) -> RunRows:
     """The rows of a run of the conversation with this key; none where the ledger does not know the conversation."""
     if key is None:
         return RunRows()
-    found = await sql(_RUN, (key, run_id))
-    messages = tuple(tuple(row) for row in await sql(_MESSAGES, (key, run_id)))
-    return RunRows(tuple(found[0]) if found else None, messages)
+    found = await read_bodies(sql, _RUN, (key, run_id))
+    messages = tuple(await read_bodies(sql, _MESSAGES, (key, run_id, await start_of(sql, key, run_id))))
+    return RunRows(found[0] if found else None, messages)
 
 
 async def owned_by_others(sql: Sql, key: int | None, run_id: str, message_ids: Sequence[str]) -> list[str]:

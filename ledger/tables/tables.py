@@ -108,18 +108,20 @@ class LedgerTables:
     async def all(self, conversation: str) -> AsyncIterator[Message]:
         """Every message that was committed or kept of a failed run, in the order of the log."""
         place: tuple[int, str] = (0, "")
-        while rows := await messages.page(self.database.read, conversation, place):
+        while rows := await self.look(partial(messages.page, conversation=conversation, after=place)):
             for row in rows:
                 yield messages.read(conversation, *row[1:])
             place = rows[-1][:2]
 
     async def last(self, conversation: str, before: Message | None, limit: int) -> list[Message]:
         """The last messages in the order of the log, ahead of one of them; all with a negative limit."""
-        return await messages.last(self.database.read, conversation, before, None if limit < 0 else limit)
+        wanted = None if limit < 0 else limit
+        return await self.look(partial(messages.last, conversation=conversation, before=before, limit=wanted))
 
     async def message(self, conversation: str, message_id: str, *, on_path: bool = False) -> Message | None:
         """One message, on a path or off it."""
-        return await messages.message(self.database.read, conversation, message_id, on_path=on_path)
+        look = partial(messages.message, conversation=conversation, message_id=message_id, on_path=on_path)
+        return await self.look(look)
 
     async def owner(self, conversation: str, message_id: str) -> str | None:
         """The run of a message."""
@@ -127,8 +129,12 @@ class LedgerTables:
 
     async def calling(self, conversation: str, tool_call_id: str, *, before: int = EVERY) -> Message | None:
         """The newest message that makes a tool call, ahead of a seq."""
-        key = await conversations.key_of(self.database.read, conversation)
-        return None if key is None else await calls.find_calling(self.database.read, key, tool_call_id, before)
+
+        async def job(sql: Sql) -> Message | None:
+            key = await conversations.key_of(sql, conversation)
+            return None if key is None else await calls.find_calling(sql, key, tool_call_id, before)
+
+        return await self.look(job)
 
     async def lacks_calls(self, conversation: str) -> bool:
         """Whether the table of tool calls says something else than the messages do, as far as it is filled."""
@@ -153,7 +159,7 @@ class LedgerTables:
 
     async def messages_of(self, conversation: str, run_id: str) -> list[tuple[Message, bool]]:
         """The messages of a run in their order, and whether each is on the path."""
-        return await messages.of_run(self.database.read, conversation, run_id)
+        return await self.look(partial(messages.of_run, conversation=conversation, run_id=run_id))
 
     async def tree(self, conversation: str) -> tuple[list[tuple[str, str]], list[Node], Position]:
         """Messages whose parent is not there, as (message, parent), all on a path, and what is said of them: at one moment."""
@@ -165,24 +171,26 @@ class LedgerTables:
         return await self.look(job)
 
     async def damaged(self, conversation: str) -> AsyncIterator[LedgerDamaged]:
-        """The messages of a conversation that fail their checksum."""
+        """The messages and runs of a conversation that fail their checksum."""
         place: tuple[int, str] = (0, "")
-        while rows := await messages.page(self.database.read, conversation, place):
+        while rows := await self.look(partial(messages.page, conversation=conversation, after=place)):
             for _, message_id, crc, body in rows:
-                if zlib.crc32(body) != crc:
+                if not body or zlib.crc32(body) != crc:
                     yield LedgerDamaged(conversation, message_id)
             place = rows[-1][:2]
+        for run_id in await self.look(partial(runs.damaged, conversation=conversation)):
+            yield LedgerDamaged(conversation, run_id, "run")
 
     async def runs(self, conversation: str | None = None, *, only_open: bool = False) -> AsyncIterator[RunInfo]:
         """Runs in order of conversation and start; those that are open as `open`."""
         place: tuple[str, int] = ("", 0)
-        while found := await runs.page(self.database.read, conversation, place, only_open=only_open):
+        while found := await self.look(partial(runs.page, conversation=conversation, after=place, only_open=only_open)):
             for info, place in found:  # noqa: B007 - the last one is where the next page begins
                 yield info
 
     async def run(self, conversation: str, run_id: str) -> RunInfo | None:
         """One run."""
-        return await runs.run(self.database.read, conversation, run_id)
+        return await self.look(partial(runs.run, conversation=conversation, run_id=run_id))
 
     async def media_of(self, conversation: str) -> list[str]:
         """The ids of the media that a conversation speaks of and that are there, in order."""

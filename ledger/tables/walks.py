@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ledger.tables.messages import read
+from ledger.tables.pages import read_bodies
 from ledger.tables.texts import EVERY, KEY
 
 if TYPE_CHECKING:
@@ -16,17 +17,17 @@ if TYPE_CHECKING:
 _FEWEST: Final = 16
 _MOST: Final = 512
 _BACK: Final = f"""
-SELECT id, parent, crc, body FROM messages WHERE conversation = {KEY} AND on_path = 1
+SELECT id, parent, crc, row_body, place FROM messages WHERE conversation = {KEY} AND on_path = 1
   AND seq <= (SELECT seq FROM messages WHERE conversation = {KEY} AND id = ?2 AND on_path = 1)
 ORDER BY seq DESC LIMIT ?3"""  # noqa: S608 - constants
 _UP: Final = f"""
-WITH RECURSIVE chain (id, parent, crc, body, depth) AS (
-  SELECT id, parent, crc, body, 1 FROM messages WHERE conversation = {KEY} AND id = ?2 AND on_path = 1
+WITH RECURSIVE chain (id, parent, crc, row_body, place, depth) AS (
+  SELECT id, parent, crc, row_body, place, 1 FROM messages WHERE conversation = {KEY} AND id = ?2 AND on_path = 1
   UNION ALL
-  SELECT m.id, m.parent, m.crc, m.body, chain.depth + 1
+  SELECT m.id, m.parent, m.crc, m.row_body, m.place, chain.depth + 1
   FROM chain JOIN messages AS m ON m.conversation = {KEY} AND m.id = chain.parent AND m.on_path = 1
   WHERE chain.depth < ?3)
-SELECT id, parent, crc, body FROM chain ORDER BY depth"""  # noqa: S608 - constants
+SELECT id, parent, crc, row_body, place FROM chain ORDER BY depth"""  # noqa: S608 - constants
 _COUNT: Final = "SELECT messages FROM conversations WHERE stream_id = ?1"
 Row = tuple[str, str | None, int, bytes]
 """A message as it lies in the tables: id, parent, checksum, body."""
@@ -47,14 +48,14 @@ class Walk:
         is_over = self.wanted is None or self.wanted in self._known
         return 0 if is_over else self._most - len(self.rows)
 
-    def take(self, rows: Iterable[Any]) -> int:
+    def take(self, rows: Iterable[Row]) -> int:
         """Goes on along those of these rows that are next; how many they were."""
         before = len(self.rows)
         for row in rows:
             if not self.left:
                 break
             if row[0] == self.wanted:
-                self.rows.append(tuple(row))
+                self.rows.append(row)
                 self.wanted = row[1]
         return len(self.rows) - before
 
@@ -68,10 +69,10 @@ async def walk(sql: Sql, conversation: str, leaf: str, limit: int | None = None,
     way = Walk(leaf, known, min(count, EVERY if limit is None else limit))
     size = _FEWEST
     while way.left:
-        rows = await sql(_BACK, (conversation, way.wanted, min(size, way.left)))
+        rows = await read_bodies(sql, _BACK, (conversation, way.wanted, min(size, way.left)))
         if 2 * way.take(rows) >= len(rows) > 0:
             size = min(2 * size, _MOST)
-        elif way.left and not way.take(await sql(_UP, (conversation, way.wanted, min(size, way.left)))):
+        elif way.left and not way.take(await read_bodies(sql, _UP, (conversation, way.wanted, min(size, way.left)))):
             break  # its parent is not there
     return way
 

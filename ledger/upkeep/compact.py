@@ -1,4 +1,4 @@
-"""Lets a log go as far as the ledger holds it, and keeps what projectors know of what goes."""
+"""Lets a log go as far as the ledger holds it, keeps what projectors know of what goes, and packs what has been said."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ledger.errors import LedgerDamaged, UnknownConversation
 from ledger.kinds import is_reserved, require_conversation
 from ledger.pins import pins_of
-from ledger.tables import choices
+from ledger.tables import choices, pages
 from ledger.tables.conversations import Position, position
 from ledger.tables.holds import held
 from ledger.upkeep import floor
@@ -59,10 +59,13 @@ async def compact(engine: Engine, conversation: str, *, replay_window: int, drop
     projectors = [open_runs, *engine.projectors]
     if is_stale and not dry_run:  # what the log lets go of a redacted text is not to live on in what was made of it
         await engine.tables.transact(lambda sql: choices.forget_redacted(sql, conversation))
-    return await compact_stream(
+    done = await compact_stream(
         projectors, store, store.snapshots, conversation, pins=pins, known=known, bounds=caught.bounds,
         drop_unkept=drop_unkept, dry_run=dry_run, truncate=partial(floor.truncate, engine, conversation),
     )  # fmt: skip
+    while not dry_run and await engine.tables.transact(partial(pages.move_bodies, conversation=conversation)):
+        pass
+    return done
 
 
 async def project(engine: Engine, projector: Projector[S], conversation: str) -> S:

@@ -209,8 +209,7 @@ async def _look_at_open_runs(engine: Engine, conversation: str, *, repair: bool)
     """Runs that are listed as open, held against the log up to where the ledger was at that moment."""
 
     async def job(sql: Sql) -> tuple[Position, list[RunInfo]]:
-        key = await conversations.key_of(sql, conversation)
-        return await conversations.position(sql, conversation), [] if key is None else await runs.list_open(sql, key)
+        return await conversations.position(sql, conversation), await runs.list_open(sql, conversation)
 
     state: State | None = None
     while state is None:
