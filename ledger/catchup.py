@@ -14,7 +14,7 @@ from ledger.kinds import is_let_go_by_others
 from ledger.moment import look
 from ledger.turns import Turns
 from projector import State, open_runs
-from projector.compaction import save_snapshot
+from projector.compaction import drop_older, save_snapshot
 from projector.deltas import join_events
 from projector.effects import RunClosed
 from projector.folds import project
@@ -154,6 +154,7 @@ class CatchUp:
         if is_saved and known.exact and known.state.last_seq - known.snapshot_seq >= every:
             loaded = Loaded(known.state, known.state.last_seq)
             await save_snapshot(open_runs, self._store, self._store.snapshots, conversation, loaded)
+            await drop_older(self._store.snapshots, conversation, open_runs.name)
             known = known._replace(snapshot_seq=known.state.last_seq)
         self._known[conversation] = known
         self._known.move_to_end(conversation)

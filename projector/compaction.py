@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import structlog
@@ -10,7 +11,7 @@ import structlog
 from projector.foreign import count_unkept, first_unkept
 from projector.loading import Loaded, load, restore
 from projector.projector import Projector
-from stream import Snapshot, SnapshotUnreadable
+from stream import Snapshot, SnapshotNeeded, SnapshotUnreadable
 from stream.checks import check_flag, check_kind, check_list, check_mapping, shown
 from stream.clock import now_ms
 from stream.limits import check_position
@@ -26,7 +27,6 @@ Truncate = Callable[[int, str | None], Awaitable[tuple[int, str | None]]]
 """Raises the floor at most to what it is given, which the reason beside it binds; says where it is then, and what binds it."""
 _LOG = structlog.get_logger("tailfold.projector")
 UNKEPT: Final = "unkept"
-_KEPT_SNAPSHOTS: Final = 2
 
 
 class Compaction(NamedTuple):
@@ -58,6 +58,8 @@ async def compact(
 ) -> Compaction:
     """Saves a snapshot of each projector, reads it back, and raises the floor as far as everything allows.
 
+    Of each of them the newest readable snapshot stays, and no older one.
+
     `pins` maps a reason to the highest seq that may go. A projector that has a snapshot of this stream binds too,
     named here or not. `known` are states of projectors, by name, that the caller has folded from the whole log, so that
     they are not loaded, and `bounds` those that it has just looked at. With `dry_run` nothing is written: the answer is
@@ -88,10 +90,9 @@ async def compact(
             floor = (await store.truncate(stream_id, through=floor)).floor
         if unkept:
             unkept -= await count_unkept(store, stream_id, floor, allowed, keeps)  # those that stayed after all
-        for projector in projectors:
-            for last_seq in outdated(stored, projector.name, keep=_KEPT_SNAPSHOTS):
-                await snapshots.delete(stream_id, projector.name, last_seq)
         _LOG.info("stream.compacted", stream_id=stream_id, floor=floor, head=bounds.head, binds=binds, unkept=unkept)
+    for projector in () if dry_run else projectors:
+        await drop_older(snapshots, stream_id, projector.name, stored)
     return Compaction(bounds.floor, floor, bounds.head, binds, unkept)
 
 
@@ -128,6 +129,18 @@ async def keep(projector: Projector[S], snapshots: SnapshotStore, stream_id: str
     if found is None:
         raise SnapshotUnreadable(stream_id, projector.name, "what was saved can't be read back")
     restore(projector, found)
+
+
+async def drop_older(
+    snapshots: SnapshotStore, stream_id: str, projector: str, stored: Sequence[SnapshotInfo] | None = None
+) -> None:
+    """Lets the snapshots go that lie before the newest readable one; `stored` are those there are, if they are known.
+
+    One by one, and each is looked at again in the transaction that drops it: what the log can't be loaded without stays.
+    """
+    with suppress(SnapshotNeeded):
+        for last_seq in outdated(await snapshots.list(stream_id) if stored is None else stored, projector, keep=1):
+            await snapshots.delete(stream_id, projector, last_seq)
 
 
 def floor_after(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from stream.checks import check_kind
+from stream.compression import deflate, inflate, is_deflated
 from stream.errors import SnapshotNeeded, SnapshotUnreadable
 from stream.limits import check_id, check_position
 from stream.records import Bounds, Snapshot, SnapshotInfo
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _DIGEST_BYTES: Final = 32
+_MAX_DEFLATED_BYTES: Final = 64 * 1024 * 1024  # so that what is damaged takes no more memory; what is larger stays plain
 _SNAPSHOT: Final = msgspec.msgpack.Decoder(Snapshot)  # made here: threads must not learn a struct at the same time
 
 
@@ -48,8 +50,10 @@ class SnapshotStore(Protocol):
 
 
 def seal(snapshot: Snapshot) -> bytes:
-    """The bytes to store: the snapshot, and a digest over all of it."""
+    """The bytes to store: a digest, and the snapshot that it is of, compressed where that pays."""
     body = msgspec.msgpack.encode(snapshot)
+    if len(body) <= _MAX_DEFLATED_BYTES:
+        body = deflate(body) or body
     return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() + body
 
 
@@ -59,8 +63,10 @@ def unseal(envelope: bytes, *, stream_id: str, projector: str) -> Snapshot:
     if hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() != digest:
         raise SnapshotUnreadable(stream_id, projector, "the stored snapshot fails its checksum")
     try:
+        if is_deflated(body):  # plain, it is a map
+            body = inflate(body, max_bytes=_MAX_DEFLATED_BYTES)
         snapshot = _SNAPSHOT.decode(body)
-    except msgspec.MsgspecError as error:
+    except (ValueError, msgspec.MsgspecError) as error:
         raise SnapshotUnreadable(stream_id, projector, f"the stored snapshot has another form ({error})") from error
     if (snapshot.stream_id, snapshot.projector) != (stream_id, projector):
         raise SnapshotUnreadable(stream_id, projector, f"the stored snapshot belongs to {snapshot.stream_id!r}")

@@ -13,7 +13,7 @@ import pytest
 
 from stream import CorruptEvent, NewEvent, SeqConflict, StoreClosed, open_store
 from stream.sqlite import SqliteStore
-from stream.sqlite.batch_packing import pack_batches
+from stream.sqlite.batch_packing import pack_batches, pack_prepared, prepare_batches
 from stream.sqlite.log_integrity import check_streams
 from stream.sqlite.statistics import stream_statistics
 from stream.sqlite.sweeping import Sweeper
@@ -252,3 +252,37 @@ async def test_a_packing_takes_no_more_streams_than_are_quickly_written(tmp_path
             await append_round(store, 2, range(begin % 2_400, begin % 2_400 + 400))
         await store.append("other", [NewEvent("t", b"")])
     assert counts(path)[0] < 40
+
+
+@pytest.mark.parametrize("meanwhile", ["packed", "truncated", "deleted", "grown"])
+async def test_what_was_prepared_is_looked_at_anew_where_something_has_moved_since(tmp_path: Path, meanwhile: str) -> None:
+    """Nothing is lost or there twice, and what was let go meanwhile is not taken along by what came behind it."""
+    path = tmp_path / "log.db"
+    async with opened(path) as store, opened(path) as other:
+        await append_round(store, 1)
+        await pack(store)
+        for number in (2, 3):
+            await append_round(store, number)
+        with patch.object(Sweeper, "sweep"):
+            prepared = await store.database.look(partial(prepare_batches, after=0))
+            assert len(prepared.rows) == MANY
+            if meanwhile == "packed":
+                await other.database.transact(partial(pack_batches, after=0))
+            elif meanwhile == "truncated":
+                await other.truncate("s3", through=2)
+            elif meanwhile == "deleted":
+                await other.delete("s3")
+            else:
+                await append_round(other, 4)
+            await store.database.transact(partial(pack_prepared, prepared=prepared))
+        floor = {"truncated": 2, "deleted": 3}.get(meanwhile, 0)
+        assert counts(path)[0] == (meanwhile == "grown")
+        head = 3 + (meanwhile == "grown")
+        await check(store, head, [n for n in range(MANY) if n != 3])
+        await check(store, head, [3], after=floor)
+        with closing(sqlite3.connect(path)) as raw:
+            assert not list(check_streams(raw))
+            chunks = raw.execute(
+                "SELECT last, n FROM chunks AS c JOIN streams AS s ON s.id = stream WHERE name = 's3'"
+            ).fetchall()
+        assert chunks == {"truncated": [(1, 1), (3, 1)], "deleted": [(1, 1)]}.get(meanwhile, [(3, 3)])

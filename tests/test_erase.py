@@ -25,6 +25,7 @@ from stream.sqlite import SqliteStore, vacuum
 from tests.faults.children import Child, Parent
 from tests.needles import (
     KINDS,
+    PATTERN,
     PLACES,
     PROJECTORS,
     everything,
@@ -58,6 +59,21 @@ async def count_chunks(ledger: Ledger) -> int:
 async def empty_wal_only(database: Database) -> None:
     """Instead of writing a file anew."""
     assert await vacuum._empty_wal(database, 2)
+
+
+async def test_a_single_page_that_is_left_is_found_though_it_is_compressed(tmp_path: Path) -> None:
+    """Or all that is proven below would be proven of what nobody sees."""
+    async with open_at(tmp_path) as ledger:
+        await fill(ledger, "c", deltas=300)
+    path = tmp_path / "ledger.db"
+    with closing(sqlite3.connect(path)) as raw:
+        [(page_bytes,)] = raw.execute("PRAGMA page_size")
+        [(chunk,)] = raw.execute("SELECT data FROM chunks WHERE substr(data, 1, 1) = x'78' LIMIT 1")
+    held = path.read_bytes()
+    begin = held.index(chunk[:256]) // page_bytes * page_bytes
+    (tmp_path / "left").write_bytes(held[begin : begin + page_bytes])
+    assert not PATTERN.findall((tmp_path / "left").read_bytes())
+    assert "answer" in found(tmp_path, "c", "left")
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from projector import compact, load, open_runs, transcript
-from projector.compaction import floor_after, save_snapshot
+from projector.compaction import drop_older, floor_after, save_snapshot
 from stream import Snapshot, SnapshotInfo, SnapshotUnreadable
 from tests.talk import conversation, finished
 
@@ -138,3 +138,33 @@ def test_an_unreadable_snapshot_lets_nothing_go() -> None:
     assert floor_after(100, 0, stored, {}, {}) == (0, "snapshot:b")
     assert floor_after(100, 0, [], {}, {}) == (0, "snapshot")
     assert floor_after(100, 40, [SnapshotInfo("a", 20, readable=True)], {}, {}) == (40, "snapshot:a")
+
+
+async def test_a_compaction_leaves_the_newest_snapshot_and_no_older_one_wherever_the_floor_is_bound(store: Store) -> None:
+    events = conversation()
+    for cut, event in enumerate(events, 1):
+        await store.append("s", [event])
+        if cut % 5 == 0:
+            await save_snapshot(transcript, store, store.snapshots, "s")
+    head = len(events)
+    assert len(await store.snapshots.list("s")) > 2
+    for bound in (0, 3, head):
+        assert (
+            await compact([transcript], store, store.snapshots, "s", pins={"ledger": bound}, drop_unkept=True)
+        ).floor == bound
+        assert await store.snapshots.list("s") == [SnapshotInfo("transcript", head, readable=True)]
+
+
+async def test_an_older_snapshot_stays_where_the_newer_one_has_become_unreadable(store: Store, backend: Backend) -> None:
+    """It is looked at again in the transaction that would drop the older one: that may be the base record."""
+    events = conversation()
+    await store.append("s", events[:6])
+    await save_snapshot(transcript, store, store.snapshots, "s")
+    await store.append("s", events[6:])
+    await save_snapshot(transcript, store, store.snapshots, "s")
+    await store.truncate("s", through=6)
+    stored = await store.snapshots.list("s")
+    await backend.damage_snapshot("s", "transcript", len(events))
+    await drop_older(store.snapshots, "s", "transcript", stored)
+    assert [info.readable for info in await store.snapshots.list("s")] == [True, False]
+    assert (await load(transcript, store, store.snapshots, "s")).last_seq == len(events)

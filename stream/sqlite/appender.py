@@ -94,6 +94,10 @@ class Appender:
                 self._waiting.extendleft(request for request in reversed(batch) if id(request) not in chosen)
                 self._hold()
 
+    async def close(self) -> None:
+        """Stops what packs; appends are taken until the database is closed."""
+        await self._packer.close()
+
     def _post(self, batch: list[Request]) -> None:
         for insert in plan_inserts(batch, self._keys, self._clock_ms()):
             self._on_their_way += 1

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stream.errors import CorruptEvent
 from stream.sqlite.batches import OF_KEYS, heads_of, parts_of
-from stream.sqlite.chunks import checksum, chunk_place, items_of, join
+from stream.sqlite.chunks import checksum, chunk_place, compress, items_of, join
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from stream.database import Row, Sql
     from stream.sqlite.batches import Run
+
+ChunkRow = tuple[int, int, int, int, bytes]
+"""A row of `chunks`: the key of its stream, its last number, how many events, its checksum and its data."""
 
 _AT_ONCE: Final = 32
 _MOST_STREAMS: Final = 1_000
@@ -28,7 +31,7 @@ _OLDEST: Final = "SELECT pos, heads, places, again, data FROM batches WHERE pos 
 _BEFORE: Final = """
 SELECT c.stream, c.last, c.n, c.crc, c.data FROM json_each(?1) AS begin
 CROSS JOIN chunks AS c ON c.stream = json_extract(begin.value, '$[0]') AND c.last = json_extract(begin.value, '$[1]')
-WHERE length(c.data) <= ?2 AND c.n <= ?3"""
+WHERE c.n <= ?3 AND length(c.data) <= CASE substr(c.data, 1, 1) WHEN x'78' THEN ?2 / 4 ELSE ?2 END"""
 _INSERT: Final = "INSERT INTO chunks (stream, last, n, crc, data) VALUES "
 _DELETE: Final = "DELETE FROM batches WHERE pos IN (SELECT value FROM json_each(?))"
 
@@ -43,6 +46,16 @@ class Packed(NamedTuple):
 class _Stream(NamedTuple):
     name: str
     floor: int
+
+
+class Prepared(NamedTuple):
+    """The rows to put in for the batches behind a position and the batches that go then, as its streams were found."""
+
+    after: int
+    streams: dict[int, _Stream]
+    rows: list[ChunkRow]
+    gone: list[int]
+    packed: Packed
 
 
 class _Plan(NamedTuple):
@@ -60,19 +73,50 @@ async def pack_batches(sql: Sql, after: int) -> Packed:
     it to be told. Only a batch that does not tell what it holds stays where it is, and one that holds some of a stream whose
     floor can't be believed, or whose other rows are in the way.
     """
-    rows = _first(await sql(_OLDEST, (after, _AT_ONCE)))
-    keys = json.dumps(list({key for row in rows for key in heads_of(row[1])}))
-    streams = {int(key): _Stream(str(name), int(floor)) for key, name, floor in await sql(OF_KEYS, (keys,))}
+    rows, streams = await _look(sql, after)
     await sql("SAVEPOINT before_chunks")
     while True:
         plan = _plan(rows, streams, after)
-        passed_over = {key for key, _ in plan.chunks} - await _insert(sql, streams, plan.chunks)
+        passed_over = await _insert(sql, await _rows_of(sql, streams, plan.chunks))
         if not passed_over:
             break
         await sql("ROLLBACK TO before_chunks")
         streams = {key: stream for key, stream in streams.items() if key not in passed_over}
     await sql(_DELETE, (json.dumps(plan.gone),))
     return Packed(len(rows), plan.damaged)
+
+
+async def prepare_batches(sql: Sql, after: int) -> Prepared:
+    """What `pack_batches` would do, unpacked, checked and compressed while nobody waits for it; to be run in one look."""
+    rows, streams = await _look(sql, after)
+    plan = _plan(rows, streams, after)
+    return Prepared(after, streams, await _rows_of(sql, streams, plan.chunks), plan.gone, Packed(len(rows), plan.damaged))
+
+
+async def pack_prepared(sql: Sql, prepared: Prepared) -> Packed:
+    """As `pack_batches`, in one transaction too, by what was prepared; what has moved since is looked at anew.
+
+    No event changes, so what may be out of date is whether its stream has let it go, and where rows begin and end. The
+    schema passes over what does not fit in.
+    """
+    if await _streams(sql, prepared.streams) == prepared.streams:
+        await sql("SAVEPOINT before_chunks")
+        if not await _insert(sql, prepared.rows):
+            await sql(_DELETE, (json.dumps(prepared.gone),))
+            return prepared.packed
+        await sql("ROLLBACK TO before_chunks")
+    return await pack_batches(sql, prepared.after)
+
+
+async def _look(sql: Sql, after: int) -> tuple[Sequence[Row], dict[int, _Stream]]:
+    rows = _first(await sql(_OLDEST, (after, _AT_ONCE)))
+    return rows, await _streams(sql, {key for row in rows for key in heads_of(row[1])})
+
+
+async def _streams(sql: Sql, keys: Iterable[int]) -> dict[int, _Stream]:
+    """Those whose floor can be believed."""
+    rows = await sql(OF_KEYS, (json.dumps(list(keys)),))
+    return {int(key): _Stream(str(name), int(floor)) for key, name, floor in rows}
 
 
 def _first(rows: Sequence[Row]) -> Sequence[Row]:
@@ -104,17 +148,19 @@ def _plan(rows: Sequence[Row], streams: Mapping[int, _Stream], after: int) -> _P
     return _Plan([(key, run) for key, of_stream in runs.items() for run in of_stream], gone, damaged)
 
 
-async def _insert(sql: Sql, streams: Mapping[int, _Stream], chunks: Sequence[tuple[int, Run]]) -> set[int]:
-    """The keys of the streams all of whose chunks went in: the schema passes over what does not fit in."""
+async def _rows_of(sql: Sql, streams: Mapping[int, _Stream], chunks: Sequence[tuple[int, Run]]) -> list[ChunkRow]:
     earlier = await _small_chunks(sql, [(key, run) for key, run in chunks if run.last - run.n > streams[key].floor])
-    left = Counter(key for key, _ in chunks)
-    for begin in range(0, len(chunks), _INSERT_CHUNKS):
-        values: list[object] = []
-        for key, run in chunks[begin : begin + _INSERT_CHUNKS]:
-            values += _chunk(key, streams[key].name, run, earlier.get((key, run.last - run.n)))
-        text = _INSERT + ", ".join(["(?, ?, ?, ?, ?)"] * (len(values) // 5)) + " RETURNING stream"
-        left.subtract(int(key) for (key,) in await sql(text, values))
-    return {key for key, count in left.items() if not count}
+    return [_chunk(key, streams[key].name, run, earlier.get((key, run.last - run.n))) for key, run in chunks]
+
+
+async def _insert(sql: Sql, rows: Sequence[ChunkRow]) -> set[int]:
+    """The keys of the streams not all of whose chunks went in: the schema passes over what does not fit in."""
+    left = Counter(row[0] for row in rows)
+    for begin in range(0, len(rows), _INSERT_CHUNKS):
+        some = rows[begin : begin + _INSERT_CHUNKS]
+        text = _INSERT + ", ".join(["(?, ?, ?, ?, ?)"] * len(some)) + " RETURNING stream"
+        left.subtract(int(key) for (key,) in await sql(text, [value for row in some for value in row]))
+    return {key for key, count in left.items() if count}
 
 
 def _add(runs: list[Run], part: Run) -> None:
@@ -142,11 +188,11 @@ async def _small_chunks(sql: Sql, chunks: Sequence[tuple[int, Run]]) -> dict[tup
     return {(row[0], row[1]): row for row in rows}
 
 
-def _chunk(key: int, name: str, run: Run, earlier: Row | None) -> tuple[int, int, int, int, bytes]:
+def _chunk(key: int, name: str, run: Run, earlier: Row | None) -> ChunkRow:
     items, n = run.items, run.n
     if earlier is not None:
-        with suppress(CorruptEvent):  # then each stays by itself
-            items, n = [*items_of(name, earlier[1:]), *items], n + earlier[2]
-    data = join(items)
+        with suppress(CorruptEvent):  # damaged, or unpacked not small: each stays by itself
+            items, n = [*items_of(name, earlier[1:], max_bytes=_SMALL_CHUNK_BYTES), *items], n + earlier[2]
+    data = join(items) if run.is_damaged else compress(join(items))
     crc = checksum(chunk_place(name, run.last), data)
     return key, run.last, n, ~crc if run.is_damaged else crc, data

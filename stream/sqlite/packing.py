@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from stream.errors import CorruptEvent, StoreClosed
-from stream.sqlite.batch_packing import pack_batches
-from stream.sqlite.chunks import StoredAppend, checksum, chunk_place, merge
-from stream.sqlite.trips import as_transaction
+from stream.sqlite.batch_packing import pack_prepared, prepare_batches
+from stream.sqlite.chunks import StoredAppend, checksum, chunk_place, compress, merge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,9 +54,10 @@ class Packer:
         self._database = database
         self._due: list[Stream] = []
         self._is_late = False
-        self._is_packing = False
+        self._is_packing = self._is_closing = False
         self._batches = batches
         self._damaged = 0
+        self._task: asyncio.Task[Packed] | None = None
 
     def count(self, insert: Insert) -> None:
         """What this has stored is to be packed one day."""
@@ -81,8 +81,8 @@ class Packer:
         """Hands the batches, and the streams that have enough, to the writer, without waiting for it."""
         if self._batches >= _DUE_BATCHES and not self._is_packing:
             self._is_packing = True
-            packing = self._database.submit(as_transaction(lambda sql: pack_batches(sql, self._damaged)))
-            packing.add_done_callback(self._packed_batches)
+            self._task = asyncio.create_task(self._pack_batches(), name=f"tailfold packer of {self._database.path}")
+            self._task.add_done_callback(self._packed_batches)
         if (len(self._due) >= _FEW_STREAMS or self._is_late) and not self._is_packing:
             self._is_packing, self._is_late = True, False
             streams, self._due = self._due[:_PACK_STREAMS], self._due[_PACK_STREAMS:]
@@ -91,8 +91,19 @@ class Packer:
             job = self._database.submit(lambda sql: _pack(sql, streams))
             job.add_done_callback(lambda done: self._packed(streams, done))
 
+    async def close(self) -> None:
+        """Ends what is under way, and begins no more: so the batches of many short-lived processes are packed, too."""
+        self._is_packing = self._is_closing = True
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _pack_batches(self) -> Packed:
+        """The writer is held, and the lock with it, for no longer than it takes to put in what is ready."""
+        prepared = await self._database.look(lambda sql: prepare_batches(sql, self._damaged))
+        return await self._database.transact(lambda sql: pack_prepared(sql, prepared))
+
     def _packed_batches(self, job: asyncio.Future[Packed]) -> None:
-        self._is_packing = False
+        self._is_packing = self._is_closing
         if self._has_failed(job):
             self._batches = 0  # it is not tried again at once
             return
@@ -101,7 +112,7 @@ class Packer:
         self.pack_due()
 
     def _packed(self, streams: Sequence[Stream], job: asyncio.Future[dict[int, int]]) -> None:
-        self._is_packing = False
+        self._is_packing = self._is_closing
         if self._has_failed(job):
             return
         for stream in streams:
@@ -138,7 +149,7 @@ async def _pack(sql: Sql, streams: Sequence[Stream]) -> dict[int, int]:
 
 def _merge_run(key: int, name: str, run: Sequence[Row]) -> tuple[int, int, int, int, bytes]:
     appends = [StoredAppend(*row[2:]) for row in run]
-    data = merge(name, appends)
+    data = compress(merge(name, appends))
     last, events = appends[-1].last, sum(append.n for append in appends)
     return key, last, events, checksum(chunk_place(name, last), data), data
 

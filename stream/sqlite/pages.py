@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stream.errors import CorruptEvent, Truncated
-from stream.limits import MAX_APPEND_EVENTS, MAX_INTEGER, MAX_PAGE_BYTES, cut_page
+from stream.limits import MAX_INTEGER, MAX_PAGE_BYTES, cut_page
 from stream.sqlite.batches import OF_STREAM, appends_of
 from stream.sqlite.bounds import check_bounds
-from stream.sqlite.chunks import StoredAppend, split, unpack
+from stream.sqlite.chunks import StoredAppend, split_within, unpack
 
 if TYPE_CHECKING:
     from stream.database import Row, Sql
@@ -21,20 +21,24 @@ _CHUNK: Final = 1
 _APPEND: Final = 2
 _BATCH: Final = 3
 
-# One statement, so that nothing can move from one table to the other meanwhile. Only rows that hold a wanted number;
-# as a row holds at most so many, the index ends the search. What is large is fetched by itself.
+# One statement, so that nothing can move from one table to the other meanwhile. Only rows that hold a wanted number: of
+# those that end at the last one or behind it the first does, if any, so the index ends the search there. What is large is
+# fetched by itself.
+_KEY: Final = "(SELECT id FROM streams WHERE name = ?1)"
+_WANTED: Final = f"""
+  stream = {_KEY} AND last > ?2 AND last - n < ?4
+  AND last <= coalesce((SELECT last FROM {{table}} WHERE stream = {_KEY} AND last >= ?4 ORDER BY last LIMIT 1), ?4)
+  ORDER BY last LIMIT ?3"""  # noqa: S608 - constants
 _PAGE: Final = f"""
 SELECT 0, floor, head, origin, guard, NULL, NULL FROM streams WHERE name = ?1
 UNION ALL SELECT * FROM (
-  SELECT 1, last, n, 0, x'', crc, data FROM chunks WHERE stream = (SELECT id FROM streams WHERE name = ?1)
-  AND last > ?2 AND last < ?4 AND last - n < ?5 ORDER BY last LIMIT ?3)
+  SELECT 1, last, n, 0, x'', crc, data FROM chunks WHERE {_WANTED.format(table="chunks")})
 UNION ALL SELECT * FROM (
-  SELECT 2, last, n, at, append_id, crc, CASE WHEN length(data) <= ?6 THEN data END FROM appends
-  WHERE stream = (SELECT id FROM streams WHERE name = ?1)
-  AND last > ?2 AND last < ?4 AND last - n < ?5 ORDER BY last LIMIT ?3)
+  SELECT 2, last, n, at, append_id, crc, CASE WHEN length(data) <= ?5 THEN data END FROM appends
+  WHERE {_WANTED.format(table="appends")})
 UNION ALL SELECT * FROM (
   SELECT 3, stream, head, 0, places, again, data FROM ({OF_STREAM})
-  WHERE head >> 16 > ?2 AND (head >> 16) - (head & 65535) < ?5 ORDER BY pos LIMIT ?3)"""  # noqa: S608 - a constant
+  WHERE head >> 16 > ?2 AND (head >> 16) - (head & 65535) < ?4 ORDER BY pos LIMIT ?3)"""  # noqa: S608 - a constant
 _LARGE: Final = "SELECT data FROM appends WHERE stream = (SELECT id FROM streams WHERE name = ?) AND last = ?"
 
 
@@ -42,11 +46,11 @@ async def read_page(sql: Sql, stream_id: str, after: int, limit: int) -> list[Ev
     """See `EventStore.read`; to be run in one look, or in a transaction. Raises `Truncated` and `CorruptEvent`."""
     events: list[Event] = []
     size_bytes = 0
-    end = min(after + max(limit, 1), MAX_INTEGER - MAX_APPEND_EVENTS)
+    end = min(after + max(limit, 1), MAX_INTEGER)
     while True:
         cursor = events[-1].seq if events else after
         count = min(max(limit - len(events), 1), _PAGE_ROWS)
-        rows = await sql(_PAGE, (stream_id, cursor, count, end + MAX_APPEND_EVENTS, end, _INLINE_BYTES))
+        rows = await sql(_PAGE, (stream_id, cursor, count, end, _INLINE_BYTES))
         if not rows:
             return events
         (_, floor, head, origin, guard, *_), *rows = rows
@@ -82,24 +86,22 @@ async def _read_rows(
             break
         if row[1] - row[2] > cursor:  # the other table's rows end before this one, or a row is missing
             break
-        found = await _unpack_row(sql, stream_id, row)
-        is_whole = found[0].seq == cursor + 1
-        wanted = found if is_whole else found[cursor - found[0].seq + 1 :]
-        events += wanted
-        cursor = found[-1].seq
-        size_bytes += len(row[6]) if is_whole and row[6] is not None else sum(len(event.data) for event in wanted)
+        kind, last, n, at, aid, crc, data = row
+        if kind == _CHUNK:
+            found, found_bytes = split_within(stream_id, last, n, crc, data, after=cursor, end=end)
+        else:
+            if data is None:
+                [(data,)] = await sql(_LARGE, (stream_id, last))
+            found, found_bytes = unpack(stream_id, StoredAppend(last, n, at, aid, crc, data)), len(data)
+            if last - n < cursor:
+                found = found[cursor - last + n :]
+                found_bytes = sum(len(event.data) for event in found)
+        events += found
+        size_bytes += found_bytes
+        cursor = last
         if size_bytes >= max_bytes:
             break
     return events, size_bytes
-
-
-async def _unpack_row(sql: Sql, stream_id: str, row: Row) -> list[Event]:
-    kind, last, n, at, aid, crc, data = row
-    if kind == _CHUNK:
-        return split(stream_id, last, n, crc, data)
-    if data is None:
-        [(data,)] = await sql(_LARGE, (stream_id, last))
-    return unpack(stream_id, StoredAppend(last, n, at, aid, crc, data))
 
 
 def _spread(rows: list[Row]) -> list[Row]:

@@ -218,6 +218,7 @@ class SqliteStore:
     async def _close(self) -> None:
         if not self.database.home.has_ended():
             await self._sweeper.close()
+            await self._appender.close()
         await self.database.close()
         self._wakeups.wake_all()
 

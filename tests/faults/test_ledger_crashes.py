@@ -16,7 +16,7 @@ from unittest.mock import patch
 import pytest
 
 from ledger import Ledger, LedgerError, RunExists, catchup, erasure, open_ledger
-from projector import Block
+from projector import Block, open_runs
 from stream import NewEvent
 from stream.sqlite import Database, SqliteStore
 from tests.faults.dying import Deadly, die_everywhere, kill_everywhere
@@ -196,6 +196,9 @@ async def check_compaction(ledger: Ledger, before: Before) -> None:
     assert bounds.floor == before.head or not before.told
     await ledger.compact("c", drop_unkept=True)
     assert (await ledger.store.bounds("c")).floor == before.head
+    kept = {info.projector: (info.last_seq, info.readable) for info in await ledger.store.snapshots.list("c")}
+    assert kept == {projector.name: (before.head, True) for projector in (open_runs, *PROJECTORS)}
+    assert len(kept) == len(await ledger.store.snapshots.list("c"))
     assert await everything(ledger, "c") == before.c
     await say(ledger, "goes on")
     assert len(await ledger.transcript("c")) == len(before.c[0]) + 1
