@@ -77,8 +77,8 @@ async def _read_on(store: EventStore, stream_id: str, after: int, head: int) -> 
             events = await store.read(stream_id, after=after, limit=min(_PAGE_EVENTS, head - after))
         except Truncated:
             bounds = await store.bounds(stream_id)
-            after = bounds.floor
-            yield Gap(stream_id, bounds.floor, bounds.head), after
+            after = min(bounds.floor, head)  # what lies behind is told with the page that it moved in, and not twice
+            yield Gap(stream_id, after, bounds.head), after
             continue
         for event in events:
             after = event.seq

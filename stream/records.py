@@ -76,7 +76,10 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Events of a stream are gone before somebody has read them: what is left goes on after `floor`, up to `head`."""
+    """Events of a stream up to `floor` are gone before somebody has read them; its head is `head`.
+
+    Where more has gone since the feed has looked, another one comes.
+    """
 
     stream_id: str
     floor: int

@@ -11,13 +11,13 @@ import sys
 from collections import Counter
 from contextlib import aclosing, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import pytest
 
 from ledger.upkeep.backup import known_scripts
-from stream import Diverged, Event, NewEvent, follow, follow_all, open_store
+from stream import Diverged, Event, Gap, NewEvent, follow, follow_all, open_store
 from stream.sqlite import SqliteStore
 from stream.sqlite.backup import back_up, restore
 from stream.sqlite.log_integrity import check_streams
@@ -331,3 +331,27 @@ async def steps_of(store: SqliteStore, token: str) -> int:
         await reader.run(lambda connection: connection.set_progress_handler(step, 10))
     assert sorted((await store.changes(after=token)).streams) == ["s1", "s7"]
     return count
+
+
+async def test_a_gap_that_grows_while_it_is_told_tells_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_store(str(tmp_path / "log.db")) as store:
+        await store.append("s", [NewEvent("n", b"")] * 3)
+        real, said = store.changes, []
+
+        async def then_let_go(**options: Any) -> Any:
+            page = await real(**options)
+            monkeypatch.setattr(store, "changes", real)
+            await store.append("s", [NewEvent("n", b"")] * 2)
+            await store.truncate("s", through=5)
+            return page
+
+        monkeypatch.setattr(store, "changes", then_let_go)
+        async with aclosing(follow_all(store)) as feed:  # type: ignore[type-var]
+            async for item, token in feed:
+                assert isinstance(item, Gap)
+                said.append((item.floor, token))
+                if item.floor == 5:
+                    break
+        assert [floor for floor, _ in said] == [3, 5]
+        assert places(await told(store, said[0][1])) == [("s", -5)]
+        assert places(await told(store, said[1][1])) == []
