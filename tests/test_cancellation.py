@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
-from stream import NewEvent, Producer, StoreClosed, open_store
-from stream.sqlite import SqliteStore
+from stream import NewEvent, Producer, StoreClosed, StreamError, open_store
+from stream.sqlite import SqliteStore, connection
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -213,3 +214,28 @@ async def test_a_store_abandoned_while_it_commits_ends_and_says_that_the_outcome
             with suppress(StoreClosed):  # or it was done just before
                 await deletion
         await store.close()
+
+
+def test_a_file_that_can_not_be_opened_leaves_no_thread_that_answers_a_loop_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no such place")
+
+    async def open_one() -> None:
+        async with open_store(str(tmp_path / "log.db")):
+            pass
+
+    died: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", died.append)
+    monkeypatch.setattr(connection, "open_handle", refuse)
+    before = threading.active_count()
+    for _ in range(50):
+        with pytest.raises((OSError, StreamError)):
+            asyncio.run(open_one())
+    for _ in range(100):
+        if threading.active_count() <= before:
+            break
+        time.sleep(0.01)
+    assert threading.active_count() <= before
+    assert not died

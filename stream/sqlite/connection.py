@@ -27,6 +27,17 @@ class Connection(aiosqlite.Connection):
     def __init__(self, path: str) -> None:
         connect = partial(open_handle, path, timeout=0, cached_statements=_CACHED_STATEMENTS)
         super().__init__(connect, _ITER_ROWS)
+        self._stopping: asyncio.Future[Any] | None = None
+
+    def stop(self) -> asyncio.Future[Any] | None:
+        """As aiosqlite calls it, also where it could not connect; see `stopped`."""
+        self._stopping = super().stop()
+        return self._stopping
+
+    async def stopped(self) -> None:
+        """Returns when the thread of a connection that was stopped asks nothing of the event loop any more."""
+        if self._stopping is not None:
+            await asyncio.wait([self._stopping])
 
     async def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Runs a function in SQLite's thread, after what was handed over before; a cancelled caller does not cut it."""
@@ -77,7 +88,8 @@ class Connections:
         connecting = asyncio.ensure_future(connection)
         try:
             await asyncio.shield(connecting)
-        except asyncio.CancelledError:
+        except BaseException:
             await asyncio.wait([connecting])  # cut off half way, aiosqlite would leave its thread behind
+            await connection.stopped()  # and one that could not connect would answer an event loop that may have ended
             raise
         return connection
