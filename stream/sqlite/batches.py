@@ -85,13 +85,14 @@ def pack_batch(
     """
     heads: dict[int, int] = {}
     places: list[_Place] = []
-    crc32, place_of = zlib.crc32, append_place
+    crc32 = zlib.crc32
     for key, name, last, n, aid, data in appends:
-        before = heads.get(key)
-        heads[key] = (last << _COUNT_BITS) + n if before is None else pack_head(last, n, before)
-        named = aid if len(aid) == NAMED_BYTES else None
-        crc = crc32(data, crc32(place_of(name, last, at, named or b"").encode()))
-        places.append((key, last, n, named, crc, len(data)))
+        heads[key] = (last << _COUNT_BITS) + n if key not in heads else pack_head(last, n, heads[key])
+        if len(aid) != NAMED_BYTES:
+            place, named = f"{last} {at}  {name}", None  # as `append_place` has it without a name, which few have
+        else:
+            place, named = append_place(name, last, at, aid), aid
+        places.append((key, last, n, named, crc32(data, crc32(place.encode())), len(data)))
     said, data = write_numbers(heads), b"".join([append[5] for append in appends])
     body = _ENCODER.encode((at, _checksum_all(said, [append[1] for append in appends], data), places))
     sealed = crc32(body).to_bytes(_CRC_BYTES, "big") + body
