@@ -62,8 +62,8 @@ class Appender:
         self._keys = KeyCache()
         self._packer = Packer(database, batches)
 
-    async def append(self, append: Append) -> AppendResult:
-        """Returns when the append is durable, or raises why it was refused."""
+    def append(self, append: Append) -> asyncio.Future[AppendResult]:
+        """Tells when the append is durable, or why it was refused."""
         answer: asyncio.Future[AppendResult] = self._loop.create_future()
         self._waiting.append(Request(append, answer))
         if not self._is_planned:
@@ -72,7 +72,7 @@ class Appender:
             else:  # who appends in the same round of the loop goes with it
                 self._is_planned = True
                 self._loop.call_soon(self._flush)
-        return await answer
+        return answer
 
     def _flush(self) -> None:
         """Hands what waits to SQLite's thread, one batch behind the other; what can't go so has a turn of the writer.
