@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _COUNTER: Final = itertools.count()
 
 
-class Append(msgspec.Struct, frozen=True):
+class Append(msgspec.Struct, frozen=True, gc=False):
     """A checked request. `aid` names it: 16 bytes from `append_id` and content, or 8 that only this process knows."""
 
     stream_id: str

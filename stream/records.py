@@ -37,7 +37,7 @@ class Bounds(msgspec.Struct, frozen=True):
     origin: int = 0
 
 
-class Producer(msgspec.Struct, frozen=True):
+class Producer(msgspec.Struct, frozen=True, gc=False):
     """Who appends, for safe retries: `seq` numbers the appends from 0 within (stream, id, epoch)."""
 
     id: str
@@ -45,7 +45,7 @@ class Producer(msgspec.Struct, frozen=True):
     seq: int
 
 
-class AppendResult(msgspec.Struct, frozen=True):
+class AppendResult(msgspec.Struct, frozen=True, gc=False):
     """The numbers an append got. An empty one gives `(head + 1, head)`; `duplicate` marks a producer's repeat."""
 
     first_seq: int

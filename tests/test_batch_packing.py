@@ -103,6 +103,25 @@ async def test_a_damaged_number_of_a_stream_costs_no_event_and_bars_no_other_bat
         await check(store, 7, [3])
 
 
+async def test_events_of_a_stream_whose_name_was_damaged_are_nobody_elses_behind_a_packing(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with opened(path) as store:
+        await append_round(store, 1)
+        await append_round(store, 2)
+    with closing(sqlite3.connect(path)) as raw:
+        harm(raw, "UPDATE streams SET name = 't3', changed = changed + 100 WHERE name = 's3'")
+    others = [n for n in range(MANY) if n != 3]
+    async with opened(path) as store:
+        await pack_all(store)
+        await check(store, 2, others)
+        with pytest.raises(CorruptEvent):
+            await store.read("t3")
+
+
+async def pack_all(store: SqliteStore) -> None:
+    await store.database.transact(lambda sql: pack_batches(sql, 0))
+
+
 def harm(raw: sqlite3.Connection, statement: str, *parameters: object) -> None:
     for trigger in (
         "batches_never_change",

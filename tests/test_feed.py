@@ -18,6 +18,7 @@ import pytest
 
 from ledger.upkeep.backup import known_scripts
 from stream import Diverged, Event, Gap, NewEvent, follow, follow_all, open_store
+from stream.feed import open_place
 from stream.sqlite import SqliteStore
 from stream.sqlite.backup import back_up, restore
 from stream.sqlite.log_integrity import check_streams
@@ -317,6 +318,20 @@ async def test_what_the_feed_asks_does_not_grow_with_the_streams(tmp_path: Path)
             steps.append(await steps_of(store, token))
     assert steps[1] <= 1.2 * steps[0]
     assert steps[0] < 100
+
+
+async def test_a_token_does_not_grow_with_the_streams_of_batches(tmp_path: Path) -> None:
+    """It holds the heads of those that have changed since the last mark, which are few however many go into a batch."""
+    async with open_store(str(tmp_path / "log.db")) as store:
+        for turn in range(1, 4):
+            await asyncio.gather(*(store.append(f"s{n}", [NewEvent("n", b"")]) for n in range(4_000)))
+            page = await store.changes(limit=5_000)
+            assert len(page.streams) == 4_000
+            place = open_place(page.token, store.incarnation)
+            assert len(place.known) < 1024 + 512
+            assert (await store.changes(after=page.token)).streams == []
+            await store.append("s7", [NewEvent("n", b"")])
+            assert (await store.changes(after=page.token)).spans == [(2 * turn - 1, 2 * turn)]
 
 
 async def steps_of(store: SqliteStore, token: str) -> int:

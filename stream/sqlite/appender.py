@@ -62,17 +62,17 @@ class Appender:
         self._keys = KeyCache()
         self._packer = Packer(database, batches)
 
-    async def append(self, append: Append) -> AppendResult:
-        """Returns when the append is durable, or raises why it was refused."""
-        request = Request(append)
-        self._waiting.append(request)
+    def append(self, append: Append) -> asyncio.Future[AppendResult]:
+        """Tells when the append is durable, or why it was refused."""
+        answer: asyncio.Future[AppendResult] = self._loop.create_future()
+        self._waiting.append(Request(append, answer))
         if not self._is_planned:
             if self._is_alone and not self._on_their_way:
                 self._flush()
             else:  # who appends in the same round of the loop goes with it
                 self._is_planned = True
                 self._loop.call_soon(self._flush)
-        return await request.answer
+        return answer
 
     def _flush(self) -> None:
         """Hands what waits to SQLite's thread, one batch behind the other; what can't go so has a turn of the writer.
@@ -179,8 +179,9 @@ class Appender:
 
     def _accept(self, batch: Iterable[Request]) -> None:
         for request in batch:
-            if request.is_stored and not request.answer.done():
-                request.answer.set_result(AppendResult(request.first, request.last))
+            answer = request.answer
+            if request.is_stored and not answer.done():
+                answer.set_result(AppendResult(request.first, request.last))
 
     async def _store(self, trip: Trip, batch: list[Request]) -> None:
         """Afterwards each request is stored, answered, or waiting again before all others."""
@@ -231,10 +232,11 @@ class Appender:
 
     def _note(self, insert: Insert, rows: list[Row]) -> None:
         insert.note(rows)
+        note, stored = self._keys.note, self._stored
         for request in insert.requests:
             if request.is_stored:
-                self._keys.note(request.append, request.last)
-                self._stored(request.append.stream_id)
+                note(request.append, request.stream, request.last)
+                stored(request.append.stream_id)
         self._packer.count(insert)
 
     async def _sort_out(self, trip: Trip, batch: list[Request]) -> None:

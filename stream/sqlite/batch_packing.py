@@ -8,14 +8,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stream.errors import CorruptEvent
-from stream.sqlite.batches import OF_KEYS, heads_of, parts_of
+from stream.sqlite.batches import OF_KEYS, items_of_batch, streams_of
 from stream.sqlite.chunks import checksum, chunk_place, compress, items_of, join
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from stream.database import Row, Sql
-    from stream.sqlite.batches import Run
+    from stream.sqlite.batches import Item
 
 ChunkRow = tuple[int, int, int, int, bytes]
 """A row of `chunks`: the key of its stream, its last number, how many events, its checksum and its data."""
@@ -58,10 +58,20 @@ class Prepared(NamedTuple):
     packed: Packed
 
 
+class _Run:
+    """Items of a stream that follow each other: the last number, and how many events and bytes; a damaged one is alone."""
+
+    __slots__ = ("is_damaged", "items", "last", "n", "size_bytes")
+
+    def __init__(self, item: Item) -> None:
+        self.last, self.n, self.size_bytes = item.last, item.n, len(item.item)
+        self.items, self.is_damaged = [item.item], item.is_damaged
+
+
 class _Plan(NamedTuple):
     """The chunks to make, by key of their stream; the batches that may go then, and the last one that may not."""
 
-    chunks: list[tuple[int, Run]]
+    chunks: list[tuple[int, _Run]]
     gone: list[int]
     damaged: int
 
@@ -109,8 +119,8 @@ async def pack_prepared(sql: Sql, prepared: Prepared) -> Packed:
 
 
 async def _look(sql: Sql, after: int) -> tuple[Sequence[Row], dict[int, _Stream]]:
-    rows = _first(await sql(_OLDEST, (after, _AT_ONCE)))
-    return rows, await _streams(sql, {key for row in rows for key in heads_of(row[1])})
+    rows, keys = _first(await sql(_OLDEST, (after, _AT_ONCE)))
+    return rows, await _streams(sql, keys)
 
 
 async def _streams(sql: Sql, keys: Iterable[int]) -> dict[int, _Stream]:
@@ -119,36 +129,54 @@ async def _streams(sql: Sql, keys: Iterable[int]) -> dict[int, _Stream]:
     return {int(key): _Stream(str(name), int(floor)) for key, name, floor in rows}
 
 
-def _first(rows: Sequence[Row]) -> Sequence[Row]:
-    """As many as do not keep who appends waiting: at least one, and of no more streams than are quickly written."""
+def _first(rows: Sequence[Row]) -> tuple[Sequence[Row], set[int]]:
+    """As many as do not keep who appends waiting, at least one, and the keys of their streams, few enough to write quickly."""
     keys: set[int] = set()
     for count, row in enumerate(rows):
-        keys.update(heads_of(row[1]))
-        if count and len(keys) > _MOST_STREAMS:
-            return rows[:count]
-    return rows
+        more = keys.union(streams_of(row[1]))
+        if count and len(more) > _MOST_STREAMS:
+            return rows[:count], keys
+        keys = more
+    return rows, keys
 
 
 def _plan(rows: Sequence[Row], streams: Mapping[int, _Stream], after: int) -> _Plan:
     names = {key: stream.name for key, stream in streams.items()}
-    runs: dict[int, list[Run]] = {}
+    floors = {key: stream.floor for key, stream in streams.items()}
+    newest: dict[int, _Run] = {}
+    chunks: list[tuple[int, _Run]] = []
     gone: list[int] = []
     damaged = after
     for pos, *columns in rows:
         try:
-            parts = parts_of(columns, names)
+            items = items_of_batch(columns, names)
         except ValueError:
             damaged = pos
             continue
         gone.append(pos)
-        for key, of_stream in parts.items():
-            for part in of_stream:
-                if part.last > streams[key].floor:
-                    _add(runs.setdefault(key, []), part)
-    return _Plan([(key, run) for key, of_stream in runs.items() for run in of_stream], gone, damaged)
+        for item in items:
+            key = item.stream
+            if item.last <= floors[key]:
+                continue
+            run = newest.get(key)
+            if run is None or not _goes_on(run, item):
+                newest[key] = run = _Run(item)
+                chunks.append((key, run))
+    return _Plan(chunks, gone, damaged)
 
 
-async def _rows_of(sql: Sql, streams: Mapping[int, _Stream], chunks: Sequence[tuple[int, Run]]) -> list[ChunkRow]:
+def _goes_on(run: _Run, item: Item) -> bool:
+    """Takes the item into the run that it follows, up to a good size."""
+    _, last, n, data, is_damaged = item
+    size_bytes, events = run.size_bytes + len(data), run.n + n
+    if last - n != run.last or size_bytes > _MAX_CHUNK_BYTES or events > _MAX_CHUNK_EVENTS or is_damaged or run.is_damaged:
+        return False
+    run.last, run.n, run.size_bytes = last, events, size_bytes
+    run.items.append(data)
+    return True
+
+
+async def _rows_of(sql: Sql, streams: Mapping[int, _Stream], chunks: Sequence[tuple[int, _Run]]) -> list[ChunkRow]:
     earlier = await _small_chunks(sql, [(key, run) for key, run in chunks if run.last - run.n > streams[key].floor])
     return [_chunk(key, streams[key].name, run, earlier.get((key, run.last - run.n))) for key, run in chunks]
 
@@ -163,22 +191,7 @@ async def _insert(sql: Sql, rows: Sequence[ChunkRow]) -> set[int]:
     return {key for key, count in left.items() if count}
 
 
-def _add(runs: list[Run], part: Run) -> None:
-    """What follows the last run goes into it, up to a good size."""
-    last = runs[-1] if runs else None
-    if (
-        last is not None
-        and not (last.is_damaged or part.is_damaged)
-        and part.last - part.n == last.last
-        and last.size_bytes + part.size_bytes <= _MAX_CHUNK_BYTES
-        and last.n + part.n <= _MAX_CHUNK_EVENTS
-    ):
-        last.take(part)
-    else:
-        runs.append(part)
-
-
-async def _small_chunks(sql: Sql, chunks: Sequence[tuple[int, Run]]) -> dict[tuple[int, int], Row]:
+async def _small_chunks(sql: Sql, chunks: Sequence[tuple[int, _Run]]) -> dict[tuple[int, int], Row]:
     """The small chunks right before short runs, by stream and last number: they are written anew together with these.
 
     One below the floor is none of them: what was to go would live on with what came after it.
@@ -188,7 +201,7 @@ async def _small_chunks(sql: Sql, chunks: Sequence[tuple[int, Run]]) -> dict[tup
     return {(row[0], row[1]): row for row in rows}
 
 
-def _chunk(key: int, name: str, run: Run, earlier: Row | None) -> ChunkRow:
+def _chunk(key: int, name: str, run: _Run, earlier: Row | None) -> ChunkRow:
     items, n = run.items, run.n
     if earlier is not None:
         with suppress(CorruptEvent):  # damaged, or unpacked not small: each stays by itself

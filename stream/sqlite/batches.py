@@ -37,8 +37,10 @@ MAX_EVENTS: Final = (1 << _MARK_COUNT_BITS) - 1
 """Of one append, and with them all of one stream in a batch stay below what `heads` holds."""
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_HEADS: Final = msgspec.json.Decoder(dict[str, int])
-_PLACES: Final = msgspec.msgpack.Decoder(tuple[int, list[tuple[int, int, int, bytes | None, int, int]]])
+_HEADS: Final = msgspec.json.Decoder(dict[int, int])
+_Place = tuple[int, int, int, bytes | None, int, int]
+_PLACES: Final = msgspec.msgpack.Decoder(tuple[int, int, list[_Place]])
+_UNNAMED: Final = b"\xc0"
 
 
 class Placed(NamedTuple):
@@ -48,21 +50,14 @@ class Placed(NamedTuple):
     append: StoredAppend
 
 
-class Run:
-    """Appends of a stream that follow each other, as items of a chunk: the last number, and how many events and bytes.
+class Item(NamedTuple):
+    """An append of a batch as an item of a chunk of its stream; `is_damaged` where it is not what was appended."""
 
-    `is_damaged` where it is one that is not what was appended.
-    """
-
-    __slots__ = ("is_damaged", "items", "last", "n", "size_bytes")
-
-    def __init__(self, last: int, n: int, size_bytes: int, items: list[bytes], *, is_damaged: bool) -> None:
-        self.last, self.n, self.size_bytes, self.items, self.is_damaged = last, n, size_bytes, items, is_damaged
-
-    def take(self, other: Run) -> None:
-        """What follows this one."""
-        self.last, self.n, self.size_bytes = other.last, self.n + other.n, self.size_bytes + other.size_bytes
-        self.items += other.items
+    stream: int
+    last: int
+    n: int
+    item: bytes
+    is_damaged: bool
 
 
 class Mark(NamedTuple):
@@ -85,20 +80,26 @@ def pack_batch(
 ) -> tuple[str, str, bytes, bytes, bytes]:
     """The columns of the row that holds these: the key and the name of the stream, `last`, `n`, `aid`, and the data.
 
-    The appends of a stream follow each other.
+    The appends of a stream follow each other. Each has a checksum of its own, so that damage harms no other, and all of them
+    one together, so that who packs them need not look at each.
     """
     heads: dict[int, int] = {}
-    places = []
+    places: list[_Place] = []
+    crc32 = zlib.crc32
     for key, name, last, n, aid, data in appends:
-        heads[key] = pack_head(last, n, heads.get(key, 0))
-        named = aid if len(aid) == NAMED_BYTES else None
-        places.append((key, last, n, named, checksum(append_place(name, last, at, named or b""), data), len(data)))
-    body = _ENCODER.encode((at, places))
-    sealed = zlib.crc32(body).to_bytes(_CRC_BYTES, "big") + body
+        heads[key] = (last << _COUNT_BITS) + n if key not in heads else pack_head(last, n, heads[key])
+        if len(aid) != NAMED_BYTES:
+            place, named = f"{last} {at}  {name}", None  # as `append_place` has it without a name, which few have
+        else:
+            place, named = append_place(name, last, at, aid), aid
+        places.append((key, last, n, named, crc32(data, crc32(place.encode())), len(data)))
+    said, data = write_numbers(heads), b"".join([append[5] for append in appends])
+    body = _ENCODER.encode((at, _checksum_all(said, [append[1] for append in appends], data), places))
+    sealed = crc32(body).to_bytes(_CRC_BYTES, "big") + body
     marked = {
         mark.producer: mark.epoch << _MARK_COUNT_BITS + _MARK_SEQ_BITS | mark.seq << _MARK_COUNT_BITS | mark.n for mark in marks
     }
-    return write_numbers(heads), write_numbers(marked), sealed, sealed, b"".join([data for *_, data in appends])
+    return said, write_numbers(marked), sealed, sealed, data
 
 
 def pack_head(last: int, n: int, before: int = 0) -> int:
@@ -118,7 +119,7 @@ def write_numbers(numbers: dict[int, int]) -> str:
 
 def unpack_batch(places: bytes, again: bytes, data: bytes) -> Iterator[Placed]:
     """The appends of a row in order, not yet checked. Raises `ValueError` where nobody can tell where they lie."""
-    at, found = _places(places, again, data)
+    at, _, found = _places(places, again, data)
     end = 0
     for stream, last, n, aid, crc, size in found:
         begin, end = end, end + size
@@ -133,7 +134,7 @@ def appends_of(rows: Iterable[Row]) -> list[StoredAppend]:
     appends: list[StoredAppend] = []
     for stream, head, places, again, data, *_ in rows:
         try:
-            at, found = _places(places, again, data)
+            at, _, found = _places(places, again, data)
         except ValueError:
             appends.append(StoredAppend(*split_head(head), 0, b"", 0, b""))
             continue
@@ -147,42 +148,59 @@ def appends_of(rows: Iterable[Row]) -> list[StoredAppend]:
 
 def heads_of(heads: object) -> dict[int, int]:
     """The new head of each stream of a batch, by its key; none where they are damaged."""
-    try:
-        return {int(key): split_head(head)[0] for key, head in _HEADS.decode(heads).items()}  # type: ignore[arg-type]
-    except (TypeError, ValueError, msgspec.MsgspecError):
-        return {}
+    return {key: head >> _COUNT_BITS for key, head in _numbers(heads).items()}
 
 
-def parts_of(columns: Sequence[Any], names: Mapping[int, str]) -> dict[int, list[Run]]:
-    """What a batch (heads, places, again, data) holds, by stream, as items of chunks; a damaged append is a run by itself.
+def streams_of(heads: object) -> Iterable[int]:
+    """The keys of the streams of a batch; none where they are damaged."""
+    return _numbers(heads)
+
+
+def items_of_batch(columns: Sequence[Any], names: Mapping[int, str]) -> list[Item]:
+    """What a batch (heads, places, again, data) holds, in order, as items of chunks.
 
     Raises `ValueError` where it does not tell what it holds.
     """
     heads, places, again, data = columns
-    at, found = _places(places, again, data)
-    parts: dict[int, list[Run]] = {}
+    at, together, found = _places(places, again, data)
+    try:
+        is_whole = together == _checksum_all(heads, [names[place[0]] for place in found], data)
+    except KeyError as error:
+        raise ValueError("a batch holds events of a stream that is not there") from error
+    begin = b"\x93" + _ENCODER.encode(at) + _UNNAMED  # a list of three: the time, no name, the data
+    items: list[Item] = []
     end = 0
-    crc32, head, unnamed = zlib.crc32, _ENCODER.encode((at,))[1:], b"\xc0"  # a list of three: the time, no name, the data
     for key, last, n, aid, crc, size in found:
-        begin, end = end, end + size
-        body, name = data[begin:end], names.get(key)
-        if name is None:
-            raise ValueError("a batch holds events of a stream that is not there")
-        is_damaged = crc != crc32(body, crc32(append_place(name, last, at, aid or b"").encode()))
-        item = b"\x93" + head + unnamed + body if aid is None else pack_item(at, aid, body)
-        runs = parts.setdefault(key, [])
-        if not runs or runs[-1].is_damaged or is_damaged:
-            runs.append(Run(last, n, size, [item], is_damaged=is_damaged))
-        else:
-            run = runs[-1]
-            run.last, run.n, run.size_bytes = last, run.n + n, run.size_bytes + size
-            run.items.append(item)
-    if heads != write_numbers({key: pack_head(runs[-1].last, sum(run.n for run in runs)) for key, runs in parts.items()}):
+        start, end = end, end + size
+        body, is_damaged = data[start:end], False
+        if not is_whole:
+            is_damaged = crc != checksum(append_place(names[key], last, at, aid or b""), body)
+        items.append(Item(key, last, n, begin + body if aid is None else pack_item(at, aid, body), is_damaged))
+    if not is_whole and _numbers(heads) != _sum_up(items):
         raise ValueError("a batch holds other events than it says")
-    return parts
+    return items
 
 
-def _places(places: bytes, again: bytes, data: bytes) -> tuple[int, list[tuple[int, int, int, bytes | None, int, int]]]:
+def _checksum_all(heads: object, names: Sequence[str], data: bytes) -> int:
+    said = "\0".join([str(heads), *names])
+    return zlib.crc32(data, zlib.crc32(said.encode(errors="replace")))
+
+
+def _numbers(heads: object) -> dict[int, int]:
+    try:
+        return _HEADS.decode(heads)  # type: ignore[arg-type]
+    except (TypeError, ValueError, msgspec.MsgspecError):
+        return {}
+
+
+def _sum_up(items: Iterable[Item]) -> dict[int, int]:
+    heads: dict[int, int] = {}
+    for key, last, n, _, _ in items:
+        heads[key] = pack_head(last, n, heads.get(key, 0))
+    return heads
+
+
+def _places(places: bytes, again: bytes, data: bytes) -> tuple[int, int, list[_Place]]:
     sound = next((blob for blob in (places, again) if _is_sound(blob)), None)
     if sound is None or not isinstance(data, bytes):
         raise ValueError("the places of a batch are damaged")

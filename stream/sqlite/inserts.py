@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +9,7 @@ from stream.sqlite.batches import Mark, fits, pack_batch
 from stream.sqlite.chunks import append_place, checksum, pack
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Sequence
 
     from stream.admission import Append
@@ -33,10 +33,10 @@ class Request:
     __slots__ = ("answer", "append", "data", "first", "is_passed_over", "is_stale", "is_stored", "known", "last", "stream",
         "tries")  # fmt: skip
 
-    def __init__(self, append: Append) -> None:
+    def __init__(self, append: Append, answer: asyncio.Future[AppendResult]) -> None:
         self.append = append
         self.data = pack(append.events)
-        self.answer: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+        self.answer = answer
         self.stream: Stream
         self.known: Known
         self.first = self.last = 0
@@ -83,10 +83,11 @@ def plan_inserts(requests: Sequence[Request], keys: KeyCache, at: int, *, togeth
     joined: list[Request] = []
     alone: list[Request] = []
     marks: list[Mark] = []
-    parts: dict[str, _Part] = {}
+    parts: dict[int, _Part] = {}
+    streams = keys.streams
     for request in requests:
-        append, producer = request.append, request.append.producer
-        n, stream = len(append.events), keys.streams[append.stream_id]
+        append = request.append
+        producer, n, stream = append.producer, len(append.events), streams[append.stream_id]
         head = stream.head if append.expected_seq is None else append.expected_seq
         request.stream, request.first, request.last = stream, head + 1, head + n
         goes_on, mark = head == stream.head, None
@@ -98,8 +99,11 @@ def plan_inserts(requests: Sequence[Request], keys: KeyCache, at: int, *, togeth
                 known.epoch, known.seq = producer.epoch, producer.seq
         if goes_on:
             stream.head = request.last
-        part = parts.get(append.stream_id) or parts.setdefault(append.stream_id, _Part())
-        if goes_on and part.takes(n, len(request.data)) and fits(request.last, n, len(request.data), mark):
+        size_bytes = len(request.data)
+        part = parts.get(stream.key)
+        if part is None:  # as a rule
+            part = parts[stream.key] = _Part()
+        if goes_on and part.takes(n, size_bytes) and fits(request.last, n, size_bytes, mark):
             joined.append(request)
             if mark is not None:
                 marks.append(mark)
@@ -132,9 +136,9 @@ def _insert_batch(requests: list[Request], marks: Sequence[Mark], at: int) -> In
     appends = [
         (
             request.stream.key,
-            request.append.stream_id,
+            request.stream.name,
             request.last,
-            len(request.append.events),
+            request.last - request.first + 1,
             request.append.aid,
             request.data,
         )

@@ -68,14 +68,14 @@ class KeyCache:
         stream = self.streams.get(append.stream_id)
         return stream is not None and (append.producer is None or (stream.key, append.producer.id) in self.producers)
 
-    def note(self, append: Append, last: int) -> None:
-        """It was stored, up to this number."""
-        stream, producer = self.streams.get(append.stream_id), append.producer
-        if stream is None:  # forgotten meanwhile
-            return
+    def note(self, append: Append, stream: Stream, last: int) -> None:
+        """It was stored in this stream, up to this number."""
         stream.head = max(stream.head, last)
-        known = self.producers.get((stream.key, producer.id)) if producer is not None else None
-        if producer is not None and known is not None:
+        producer = append.producer
+        if producer is None:
+            return
+        known = self.producers.get((stream.key, producer.id))
+        if known is not None:
             known.epoch, known.seq = max((known.epoch, known.seq), (producer.epoch, producer.seq))
 
     async def know(self, sql: Sql, append: Append) -> None:

@@ -1,6 +1,7 @@
 -- Version 3: every change of a stream has a number of its file, so that whoever asks what has moved looks at nothing else.
 --
--- Numbers only rise, and none is given twice: writers of a file take turns, so who has seen a number has seen all below it.
+-- Numbers only rise, and none is given twice, but to all streams of one batch: they changed at once. Writers of a file take
+-- turns, so who has seen a number has seen all below it.
 -- An older program that has the file open is refused by name whatever it appends, adopts, truncates, deletes or reads.
 ALTER TABLE streams ADD COLUMN changed INTEGER NOT NULL DEFAULT 0;
 UPDATE streams SET changed = id WHERE head > 0;
@@ -89,11 +90,12 @@ CREATE TRIGGER a_batch_continues_its_streams_and_its_producers BEFORE INSERT ON 
     OR (NEW.pos > 0 AND EXISTS (SELECT 1 FROM batches WHERE pos = NEW.pos))
 BEGIN SELECT RAISE (IGNORE); END;
 
+-- All its streams get one number, which rises by as many as they are: so few streams have changed since one that is marked.
 CREATE TRIGGER a_batch_moves_heads_and_watermarks AFTER INSERT ON batches
 BEGIN
   UPDATE streams SET head = h.head, guard = guard + 3 * (h.head % 1000003 - streams.head % 1000003),
-    changed = (SELECT max(changed) FROM streams) + h.rank
-    FROM (SELECT CAST(key AS INTEGER) AS id, value >> 16 AS head, row_number() OVER () AS rank FROM json_each(NEW.heads)) AS h
+    changed = (SELECT max(changed) FROM streams) + (SELECT count(*) FROM json_each(NEW.heads))
+    FROM (SELECT CAST(key AS INTEGER) AS id, value >> 16 AS head FROM json_each(NEW.heads)) AS h
     WHERE streams.id = h.id;
   SELECT RAISE (ABORT, 'a batch names each stream once')
     WHERE changes() <> (SELECT count(*) FROM json_each(NEW.heads));
