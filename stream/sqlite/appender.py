@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _MAX_ROWS: Final = 512
 _MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
-_MAX_ON_THEIR_WAY: Final = 2  # batches: while one is stored the next one waits there already
+_MAX_ON_THEIR_WAY: Final = 1  # batches: two of half the size would cost as much again for each commit
 _YIELD_ROWS: Final = 16
 _YIELD_S: Final = 30e-6  # SQLite's thread needs the interpreter to begin; without this it waits until this one is idle
 _EARLIER: Final = "SELECT n FROM appends WHERE stream = ? AND last = ? AND append_id = ?"
@@ -111,7 +111,7 @@ class Appender:
         batch = insert.requests
         if isinstance(told, list):
             self._note(insert, told)
-            self._answer(batch)
+            self._accept(batch)
         elif isinstance(told, BaseException) and (len(batch) == 1 or not isinstance(told, StreamError)):
             _refuse(batch, told)
         else:
@@ -121,20 +121,13 @@ class Appender:
         self._is_held = self._is_held or bool(self._again)
         self._packer.pack_due()
         if not self._is_held:
-            self._flush()
+            if self._waiting and not self._is_planned:  # who was just answered, and appends again, goes with them
+                self._is_planned = True
+                self._loop.call_soon(self._flush)
         elif not self._on_their_way:
             self._waiting.extendleft(reversed(self._again))
             self._again.clear()
             self._ask_for_turn()
-
-    def _answer(self, batch: list[Request]) -> None:
-        """Callers that append in step: half of them first, so that something is stored while the others are answered."""
-        half = len(batch) // 2
-        if half >= _YIELD_ROWS // 2 and not self._on_their_way and len(self._waiting) < half:
-            self._accept(batch[:half])
-            self._loop.call_soon(self._accept, batch[half:])
-        else:
-            self._accept(batch)
 
     def _hold(self) -> None:
         """Nothing else is handed over until a turn of the writer is over, which comes behind all that is on its way."""
