@@ -42,7 +42,7 @@ async def test_what_was_refused_as_a_whole_goes_before_what_came_later(tmp_path:
             await asyncio.sleep(0.01)
         await other.append("s3", [NewEvent("t", b"3.2")])
         gate.release()
-        while not store._appender._again:
+        while not store._appender._is_held:
             await asyncio.sleep(0.001)
         sent.append(asyncio.create_task(append_round(store, 2, third)))
         await asyncio.sleep(0.01)

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 _MAX_ROWS: Final = 512
 _MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
-_MAX_ON_THEIR_WAY: Final = 1  # batches: two of half the size would cost as much again for each commit
 _YIELD_ROWS: Final = 16
 _YIELD_S: Final = 30e-6  # SQLite's thread needs the interpreter to begin; without this it waits until this one is idle
 _EARLIER: Final = "SELECT n FROM appends WHERE stream = ? AND last = ? AND append_id = ?"
@@ -75,24 +74,25 @@ class Appender:
         return answer
 
     def _flush(self) -> None:
-        """Hands what waits to SQLite's thread, one batch behind the other; what can't go so has a turn of the writer.
+        """Hands what waits to SQLite's thread, when nothing is there: two batches of half the size would be two commits.
 
-        What is to be tried again goes first, however many come meanwhile.
+        What can't go so has a turn of the writer; what is to be tried again goes first, however many come meanwhile.
         """
         self._is_planned = False
-        while self._waiting and self._on_their_way < _MAX_ON_THEIR_WAY and not self._is_held:
-            batch = self._take()
-            if not batch:
-                return
-            self._is_alone = len(batch) == 1
-            self._keys.trim()
-            ready = [request for request in batch if self._keys.has(request.append)] if self._database.is_idle else []
-            if ready:
-                self._post(ready)
-            if len(ready) < len(batch):
-                chosen = set(map(id, ready))
-                self._waiting.extendleft(request for request in reversed(batch) if id(request) not in chosen)
-                self._hold()
+        if self._on_their_way or self._is_held:
+            return
+        batch = self._take()
+        if not batch:
+            return
+        self._is_alone = len(batch) == 1
+        self._keys.trim()
+        ready = [request for request in batch if self._keys.has(request.append)] if self._database.is_idle else []
+        if ready:
+            self._post(ready)
+        if len(ready) < len(batch):
+            chosen = set(map(id, ready))
+            self._waiting.extendleft(request for request in reversed(batch) if id(request) not in chosen)
+            self._hold()
 
     async def close(self) -> None:
         """Stops what packs; appends are taken until the database is closed."""
