@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 _CONVERSATIONS: Final = 50
 _RUNS: Final = 100  # of two messages in each conversation: 10,000
+_WRITERS: Final = 100
+_CALLS: Final = 100
+_DELTAS_PER_S: Final = 50
+_PACED_S: Final = 5.0
 _MESSAGES: Final = 400  # of the run that is committed
 _TEXT: Final = "it goes on and on, from here to there and back again, as long as somebody listens to what is said "
 
@@ -137,6 +141,46 @@ async def commit(door: Door, folder: Path, argument: str) -> dict[str, float]:
     return told
 
 
+async def append(door: Door, folder: Path, argument: str) -> dict[str, float]:
+    """Writers append one event after the other, each to a stream of its own."""
+    del argument
+    event = new("block.delta", message_id="5f0c2a9e7b13d846.1", block=0, text=_TEXT[:40])
+    async with open_store(str(folder / "log.db")) as store:
+
+        async def write(writer: int, calls: int) -> None:
+            for _ in range(calls):
+                await store.append(f"c{writer}", [event])
+
+        await asyncio.gather(*(write(writer, 5) for writer in range(_WRITERS)))
+        with door.measure() as told:
+            await asyncio.gather(*(write(writer, _CALLS) for writer in range(_WRITERS)))
+    return told
+
+
+async def stream_text(door: Door, folder: Path, argument: str) -> dict[str, float]:
+    """Agents stream deltas at a pace, through runs; the CPU time of the pacing alone is taken off."""
+    del argument
+
+    async def pace(say: Callable[[], Awaitable[object]] | None, late: float) -> None:
+        begin = time.perf_counter() + late / _DELTAS_PER_S
+        for number in range(int(_PACED_S * _DELTAS_PER_S)):
+            await asyncio.sleep(max(0.0, begin + number / _DELTAS_PER_S - time.perf_counter()))
+            if say is not None:
+                await say()
+
+    async with open_ledger(str(folder / "chat.db")) as ledger:
+        runs = [await ledger.begin_run(f"c{agent}") for agent in range(_WRITERS)]
+        with door.measure() as told:
+            await asyncio.gather(
+                *(pace(functools.partial(run.text, _TEXT[:20]), agent / _WRITERS) for agent, run in enumerate(runs))
+            )
+        with door.measure() as alone:
+            await asyncio.gather(*(pace(None, agent / _WRITERS) for agent in range(_WRITERS)))
+        for begun in runs:
+            await begun.finish()
+    return told | {"cpu": told["cpu"] - alone["cpu"]}
+
+
 async def count_trips(door: Door, folder: Path, argument: str) -> dict[str, float]:
     """How many trips each of some operations makes."""
     del argument
@@ -169,7 +213,8 @@ async def count_trips(door: Door, folder: Path, argument: str) -> dict[str, floa
 
 
 TASKS: Final[dict[str, Callable[[Door, Path, str], Awaitable[dict[str, float]]]]] = {
-    "import": import_files, "anew": write_anew, "commit": commit, "trips": count_trips,
+    "import": import_files, "anew": write_anew, "commit": commit, "append": append, "agents": stream_text,
+    "trips": count_trips,
 }  # fmt: skip
 
 

@@ -34,6 +34,16 @@ class JoinedDeltas:
         self.size += len(delta.text)
         return True
 
+    def is_continued_by(self, delta: BlockDelta) -> bool:
+        """Whether `delta` is of the very block: the id is the same object, so that nothing of it is to be checked again."""
+        head = self._head
+        return (
+            delta.message_id is head.message_id
+            and type(delta.block) is int
+            and delta.block == head.block
+            and delta.field is head.field
+        )
+
     def body(self) -> BlockDelta:
         """All of them as one."""
         head = self._head

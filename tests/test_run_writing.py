@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from stream.sqlite import MEMORY, open_database, pages
 from tests.talk import finished, said, started
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
     from stream import Event
@@ -108,6 +109,34 @@ async def test_a_delta_is_durable_in_time_without_a_flush(troubled: tuple[Ledger
         while run.acknowledged_seq == before:
             await anyio.sleep(0.005)
     assert await deltas(ledger) == ["a", "b"]
+
+
+async def test_runs_flush_together_up_to_a_fifth_early_and_never_late(
+    troubled: tuple[Ledger, Troubled], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, _ = troubled
+    loop, clock = asyncio.get_running_loop(), 1_000_000.0
+    runs = [await ledger.begin_run(f"c{number}", flush_ms=10_000) for number in range(30)]
+    due: list[float] = []
+
+    def call_at(when: float, _: Callable[[], None]) -> asyncio.Handle:
+        due.append(when)
+        return loop.call_soon(lambda: None)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "time", lambda: clock)
+        patched.setattr(loop, "call_at", call_at)
+        for run in runs:
+            before = len(due)
+            await run.text("said")  # begins the message, and goes at once
+            await run.flush()
+            await run.text("later")
+            assert len(due) == before + 1
+            assert 8.0 - 1e-6 <= due[-1] - clock <= 10.0 + 1e-6
+            clock += 0.25
+    assert len(set(due)) <= 1 + math.ceil(30 * 0.25 / 2.0)
+    for run in runs:
+        await run.finish()
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -270,6 +270,8 @@ class Run:
 
     async def _make_room(self) -> None:
         self._require_open()
+        if self._keeping is None and self._outbox.has_room():  # as a rule
+            return
         await self._wait_for_media()
         with self._losing():
             await self._outbox.room()

@@ -9,6 +9,7 @@ What is left is whole, and a reader that had seen more is told so (`Diverged`).
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import shutil
 import sqlite3
 from contextlib import closing
@@ -40,7 +41,8 @@ async def fill(store: EventStore) -> None:
 
     async def write(stream_id: str) -> None:
         for n in range(36):
-            await store.append(stream_id, [NewEvent("text", f"{stream_id} {n} {part} ".encode() * 3) for part in range(2)])
+            said = [hashlib.sha256(f"{stream_id} {n} {part}".encode()).hexdigest() for part in range(2)]  # packs badly
+            await store.append(stream_id, [NewEvent("text", text.encode()) for text in said])
 
     await asyncio.gather(*(write(stream_id) for stream_id in STREAMS))
     for n in range(5):
