@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import time
 import traceback
 import warnings
 from typing import TYPE_CHECKING
@@ -12,7 +14,7 @@ import pytest
 
 from ledger import open_ledger
 from stream import NewEvent, StoreElsewhere, StoreUnusable, StreamError, open_store
-from stream.sqlite import handles
+from stream.sqlite import SqliteStore, handles
 from stream.sqlite.backup import back_up
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from ledger import Ledger
     from ledger.runs.run import Run
+    from stream.sqlite import Sql
 
 pytestmark = pytest.mark.anyio
 EVENT = [NewEvent("t", b"x")]
@@ -133,6 +136,8 @@ def test_two_loops_by_turns_and_a_loop_that_has_ended(tmp_path: Path) -> None:
         with pytest.raises(StoreElsewhere):
             two.run_until_complete(store.close())
         assert one.run_until_complete(store.append("s", EVENT)).last_seq == 1
+        assert isinstance(store, SqliteStore)
+        one.run_until_complete(store.settle())  # no thread has an answer for a loop that has ended
         for task in asyncio.all_tasks(one):  # as a program does that forgets them
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         one.close()
@@ -143,6 +148,34 @@ def test_two_loops_by_turns_and_a_loop_that_has_ended(tmp_path: Path) -> None:
     finally:
         one.close()
         two.close()
+
+
+# What dies with the loop that has ended: aiosqlite's thread, and the tasks that nobody ends.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_store_is_closed_though_its_threads_had_answers_for_a_loop_that_has_ended(tmp_path: Path) -> None:
+    one, two = asyncio.new_event_loop(), asyncio.new_event_loop()
+    store = one.run_until_complete(open_store(str(tmp_path / "a.db")).__aenter__())
+    assert isinstance(store, SqliteStore)
+    one.run_until_complete(store.append("s", EVENT))
+    one.run_until_complete(store.settle())
+
+    async def slow(sql: Sql) -> None:
+        time.sleep(0.2)
+        await sql("SELECT 1")
+
+    reading = one.create_task(store.database.look(slow))
+    one.run_until_complete(asyncio.sleep(0.05))
+    for task in {reading, *asyncio.all_tasks(one)}:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+    one.close()
+    try:
+        two.run_until_complete(asyncio.wait_for(store.close(), 10))
+        assert two.run_until_complete(opened(tmp_path / "a.db")) == "at 2"
+    finally:
+        two.close()
+    del store, reading, task
+    gc.collect()
 
 
 async def test_a_child_that_ends_in_the_block_of_its_parent_closes_nothing(tmp_path: Path) -> None:

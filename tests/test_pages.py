@@ -260,6 +260,27 @@ async def test_a_repair_leaves_nothing_of_what_it_takes_away_in_a_page(tmp_path:
     assert not await wrong(path)
 
 
+async def test_a_repair_of_a_wrong_place_takes_nothing_of_others(tmp_path: Path) -> None:
+    """Neither of another conversation nor of another row; and what is found of a run depends on no other row of it."""
+    path = tmp_path / "c.db"
+    async with open_ledger(str(path)) as ledger:
+        await talk(ledger, 3, place="other")
+        await ledger.compact("other")
+        await talk(ledger, 3)
+        assert not await ledger.tables.transact(partial(move_bodies, conversation=PLACE))  # the log stays
+        before, beside = await everything(ledger), await everything(ledger, "other")
+    theirs = "(SELECT min(place) FROM messages WHERE conversation = (SELECT id FROM conversations WHERE stream_id = 'other'))"
+    own = "(SELECT min(place) FROM messages WHERE conversation = (SELECT id FROM conversations WHERE stream_id = 'c'))"
+    last = "conversation = (SELECT id FROM conversations WHERE stream_id = 'c') AND run = 'r2'"
+    for wrong_place in (theirs, own):
+        change(path, f"UPDATE messages SET place = {wrong_place} WHERE {last}")
+        async with open_ledger(str(path)) as ledger:
+            assert [finding async for finding in ledger.reconcile(PLACE, repair=True)]
+            assert await everything(ledger) == before
+            assert await everything(ledger, "other") == beside
+            assert not await ledger.tables.transact(partial(move_bodies, conversation=PLACE))
+
+
 async def test_two_processes_that_move_and_change_at_once_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "c.db"
     async with open_ledger(str(path)) as one, open_ledger(str(path)) as two:

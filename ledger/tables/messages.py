@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ledger.errors import LedgerDamaged
 from ledger.tables.calls import calls_of, put_calls, replace_calls
-from ledger.tables.conversations import key_of
 from ledger.tables.pages import read_bodies, take_out
 from ledger.tables.texts import EVERY, KEY, PAGE_ROWS, marks, pieces, rows
 from projector import Message
@@ -33,11 +32,7 @@ _ONE: Final = f"""
 SELECT id, crc, row_body, place FROM messages WHERE conversation = {KEY} AND id = ?2 AND on_path >= ?3"""  # noqa: S608 - constants
 _OF_RUN: Final = f"""
 SELECT on_path, id, crc, row_body, place FROM messages
-WHERE conversation = {KEY} AND run = ?2 AND started = ?3 ORDER BY seq"""  # noqa: S608 - constants
-_START: Final = (
-    "SELECT seq FROM runs WHERE conversation = ?1 AND id = ?2",
-    "SELECT started FROM messages WHERE conversation = ?1 AND run = ?2 LIMIT 1",
-)
+WHERE conversation = {KEY} AND run = ?2 ORDER BY seq"""  # noqa: S608 - constants
 _ORPHANS: Final = f"""
 SELECT id, parent FROM messages AS m WHERE conversation = {KEY} AND on_path = 1 AND parent IS NOT NULL AND NOT EXISTS (
   SELECT 1 FROM messages AS p WHERE p.conversation = m.conversation AND p.id = m.parent AND p.on_path = 1)
@@ -96,19 +91,8 @@ async def owner(sql: Sql, conversation: str, message_id: str) -> str | None:
 
 async def of_run(sql: Sql, conversation: str, run_id: str) -> list[tuple[Message, bool]]:
     """The messages of a run in their order, and whether each is on the path. Raises `LedgerDamaged`."""
-    key = await key_of(sql, conversation)
-    started = None if key is None else await start_of(sql, key, run_id)
-    found = await read_bodies(sql, _OF_RUN, (conversation, run_id, started))
+    found = await read_bodies(sql, _OF_RUN, (conversation, run_id))
     return [(read(conversation, *row[1:]), bool(row[0])) for row in found]
-
-
-async def start_of(sql: Sql, key: int, run_id: str) -> int | None:
-    """Where a run started, which is also what its messages are found by; None for one that has none and is not listed."""
-    for text in _START:  # the second is looked for row by row, where the run itself is lost
-        found = await sql(text, (key, run_id))
-        if found:
-            return found[0][0]  # type: ignore[no-any-return]
-    return None
 
 
 async def orphans(sql: Sql, conversation: str) -> list[tuple[str, str]]:

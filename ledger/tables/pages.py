@@ -89,24 +89,31 @@ async def take_out(sql: Sql, key: int, left: Sequence[tuple[int, int | None]]) -
     """Empties the places of rows (seq, place): what lay there has gone, or lies in its row until it is moved again.
 
     A page that holds nothing goes. So does one that can't be read: what else lies in it is damaged already, and what is
-    to go may be in it.
+    to go may be in it. A place that another row names, or of another conversation, was not theirs: it stays as it is.
     """
-    gone: dict[int, set[int]] = {}
-    for _, place in left:
-        if place is not None:
-            gone.setdefault(place // _SLOTS, set()).add(place % _SLOTS)
-    if not gone:
+    places = [place for _, place in left if place is not None]
+    if not places:
         return
     oldest = min(seq for seq, place in left if place is not None)
     await sql("UPDATE conversations SET paged_seq = ?2 WHERE id = ?1 AND paged_seq > ?2", (key, oldest - 1))
+    gone: dict[int, set[int]] = {}
+    for place in places:
+        gone.setdefault(place // _SLOTS, set()).add(place % _SLOTS)
+    for some in pieces(places):
+        for table in _TABLES:
+            text = f"SELECT place FROM {table} WHERE conversation = ?1 AND place IN ({marks(len(some), 2)})"  # noqa: S608
+            for (place,) in await sql(text, (key, *some)):
+                gone[place // _SLOTS].discard(place % _SLOTS)
     pages = await _read_pages(sql, gone)
     for page, slots in gone.items():
-        _, bodies = pages.get(page, (0, []))
+        owner, bodies = pages.get(page, (key, []))
+        if owner != key or not slots:
+            continue
         rest = [b"" if slot in slots else body for slot, body in enumerate(bodies)]
         if any(rest):
             await _write(sql, key, page, rest)
         else:
-            await sql("DELETE FROM pages WHERE id = ?1", (page,))
+            await sql("DELETE FROM pages WHERE id = ?1 AND conversation = ?2", (page, key))
 
 
 def _first_of(rows: Sequence[Any], left: int) -> tuple[list[tuple[str, int]], int]:

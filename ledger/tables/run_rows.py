@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ledger.tables import runs
-from ledger.tables.messages import read, start_of
+from ledger.tables.messages import read
 from ledger.tables.pages import read_bodies
 from ledger.tables.texts import marks, pieces
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _RUN: Final = "SELECT seq, status, first, id, crc, row_body, place FROM runs WHERE conversation = ?1 AND id = ?2"
 _MESSAGES: Final = """
 SELECT id, on_path, started, is_committed, parent, seq, crc, row_body, place FROM messages
-WHERE conversation = ?1 AND run = ?2 AND started = ?3 ORDER BY seq"""
+WHERE conversation = ?1 AND run = ?2 ORDER BY seq"""
 
 
 class RunRows(NamedTuple):
@@ -53,7 +53,7 @@ async def rows_of(sql: Sql, key: int | None, run_id: str) -> RunRows:
     if key is None:
         return RunRows()
     found = await read_bodies(sql, _RUN, (key, run_id))
-    messages = tuple(await read_bodies(sql, _MESSAGES, (key, run_id, await start_of(sql, key, run_id))))
+    messages = tuple(await read_bodies(sql, _MESSAGES, (key, run_id)))
     return RunRows(found[0] if found else None, messages)
 
 

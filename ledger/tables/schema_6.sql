@@ -22,11 +22,9 @@ ALTER TABLE runs ADD COLUMN place INTEGER;
 -- Covers the body of a run; NULL in rows that were written before.
 ALTER TABLE runs ADD COLUMN crc INTEGER;
 
--- Ids are long: an index names as few of them as it can. The messages of a run are found by where it started.
+-- Ids are long: an index names as few of them as it can.
 DROP INDEX messages_by_parent;
 CREATE INDEX messages_by_parent ON messages (conversation, coalesce(parent, '')) WHERE on_path = 1;
-DROP INDEX messages_by_run;
-CREATE INDEX messages_by_start ON messages (conversation, started);
 
 -- The bodies of all messages and runs up to this seq have been moved; what was changed since lies in its row again.
 ALTER TABLE conversations ADD COLUMN paged_seq INTEGER NOT NULL DEFAULT 0;

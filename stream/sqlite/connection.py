@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _ITER_ROWS: Final = 64
 _CACHED_STATEMENTS: Final = 256
+_DEAD_THREAD_S: Final = 0.05
 
 
 class Connection(aiosqlite.Connection):
     """In autocommit. It never waits for a lock: that is done with jitter in the event loop, not asleep in the thread."""
 
     def __init__(self, path: str) -> None:
-        connect = partial(open_handle, path, timeout=0, cached_statements=_CACHED_STATEMENTS)
+        # Only its thread uses the handle, and who closes it when that has died: see `end`.
+        connect = partial(open_handle, path, timeout=0, cached_statements=_CACHED_STATEMENTS, check_same_thread=False)
         super().__init__(connect, _ITER_ROWS)
         self._stopping: asyncio.Future[Any] | None = None
 
@@ -38,6 +40,23 @@ class Connection(aiosqlite.Connection):
         """Returns when the thread of a connection that was stopped asks nothing of the event loop any more."""
         if self._stopping is not None:
             await asyncio.wait([self._stopping])
+
+    async def end(self) -> None:
+        """As `close`, also where the event loop has ended that its thread has an answer for: of that the thread dies."""
+        handle = self._connection
+        if handle is None:
+            return
+        closing = asyncio.get_running_loop().create_task(self.close())
+        while not closing.done():
+            await asyncio.wait([closing], timeout=_DEAD_THREAD_S)
+            if closing.done() or self._thread.is_alive():
+                continue
+            while not closing.done():
+                closing.cancel()
+                await asyncio.sleep(0)
+            handle.close()
+            return
+        await closing
 
     async def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Runs a function in SQLite's thread, after what was handed over before; a cancelled caller does not cut it."""
@@ -79,7 +98,7 @@ class Connections:
         """Readers first, so that the writer may fold the WAL back. In a forked child they are the parent's."""
         if not self._home.is_forked():
             for connection in reversed(self._open):
-                await connection.close()
+                await connection.end()
 
     async def connect(self) -> Connection:
         """Another connection, with nothing set yet."""
