@@ -98,7 +98,7 @@ class Connections:
         """Readers first, so that the writer may fold the WAL back. In a forked child they are the parent's."""
         if not self._home.is_forked():
             for connection in reversed(self._open):
-                await connection.end()
+                await (connection.end() if self._home.has_ended() else connection.close())
 
     async def connect(self) -> Connection:
         """Another connection, with nothing set yet."""
