@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger import Ledger, RunOpen, open_ledger
-from ledger.tables.pages import move_bodies
+from ledger.tables.bodies import move_bodies
 from ledger.tables.tables import LedgerTables
 from ledger.upkeep.repair import rebuild_tree
 from ledger.upkeep.verify import verify

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ledger.tables.pages import read_bodies
+from ledger.tables.bodies import read_bodies
 from ledger.tables.texts import EVERY, is_text, marks, pieces, rows
 from projector import Message
 from projector.amendments import asks_for

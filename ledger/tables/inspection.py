@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from stream.sqlite.inspection import shadow, unzip
+from ledger.tables.bodies import unpack_page
+from stream.sqlite.inspection import shadow
 
 if TYPE_CHECKING:
     import sqlite3
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 _BODY: Final = """
 CASE WHEN place IS NULL THEN CAST(row_body AS TEXT)
 ELSE page_item((SELECT data FROM main.pages WHERE id = place / 64), place % 64) END AS body"""
-_PAGE: Final = msgspec.msgpack.Decoder(list[bytes])
 
 
 def show_bodies(connection: sqlite3.Connection) -> None:
@@ -39,8 +37,7 @@ def page_item(data: object, slot: object) -> str | None:
 @lru_cache(maxsize=4)
 def _bodies_of(data: bytes) -> list[bytes]:
     """Neighbours lie in one page, and are asked for one after the other."""
-    unpacked = unzip(data)
     try:
-        return _PAGE.decode(unpacked) if isinstance(unpacked, bytes) else []
-    except msgspec.MsgspecError:
+        return unpack_page(data)
+    except ValueError:
         return []

@@ -6,8 +6,8 @@ import zlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ledger.errors import LedgerDamaged
+from ledger.tables.bodies import read_bodies, take_out
 from ledger.tables.calls import calls_of, put_calls, replace_calls
-from ledger.tables.pages import read_bodies, take_out
 from ledger.tables.texts import EVERY, KEY, PAGE_ROWS, marks, pieces, rows
 from projector import Message
 from projector.json_text import InvalidJson, decode, encode

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ledger.errors import LedgerDamaged
 from ledger.tables import runs
+from ledger.tables.bodies import read_bodies
 from ledger.tables.messages import read
-from ledger.tables.pages import read_bodies
 from ledger.tables.texts import marks, pieces
 
 if TYPE_CHECKING:
@@ -29,9 +31,21 @@ class RunRows(NamedTuple):
     messages: tuple[tuple[Any, ...], ...] = ()
 
     @property
-    def info(self) -> RunInfo | None:
+    def listed_seq(self) -> int | None:
+        """Where it is listed."""
+        return None if self.run is None else self.run[0]
+
+    @property
+    def seq(self) -> int | None:
+        """Where it started, as it says itself if it can be read."""
+        with suppress(LedgerDamaged):
+            info = self.info("")
+            return None if info is None else info.seq
+        return self.listed_seq
+
+    def info(self, conversation: str) -> RunInfo | None:
         """What is listed of it. Raises `LedgerDamaged`."""
-        return None if self.run is None else runs.read("", *self.run[3:])
+        return None if self.run is None else runs.read(conversation, *self.run[3:])
 
     @property
     def shape(self) -> list[tuple[str, bool, int, bool]]:

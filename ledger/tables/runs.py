@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ledger.errors import LedgerDamaged
 from ledger.records import RunInfo
-from ledger.tables.pages import read_bodies, take_out
+from ledger.tables.bodies import read_bodies, take_out
 from ledger.tables.texts import KEY, PAGE_ROWS, marks, pieces
 from projector.json_text import InvalidJson, decode, encode, learn
 from projector.run_draft import read_usage
@@ -131,15 +131,16 @@ async def page(
 
 
 async def damaged(sql: Sql, conversation: str) -> list[str]:
-    """The runs of a conversation that can't be read, in the order of their start."""
+    """The runs of a conversation that can't be read, or are listed elsewhere than they say, in the order of the list."""
     found: list[str] = []
     after = 0
     while rows := await read_bodies(sql, _IN_ORDER, (conversation, after, PAGE_ROWS)):
-        for _, run_id, crc, body in rows:
+        for seq, run_id, crc, body in rows:
             try:
-                read(conversation, run_id, crc, body)
+                is_whole = read(conversation, run_id, crc, body).seq == seq
             except LedgerDamaged:
-                found.append(run_id)
+                is_whole = False
+            found += [] if is_whole else [run_id]
         after = rows[-1][0]
     return found
 

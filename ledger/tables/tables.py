@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ledger.errors import LedgerDamaged
-from ledger.tables import calls, choices, conversations, messages, runs, uses, walks
+from ledger.tables import bodies, calls, choices, conversations, messages, runs, uses, walks
 from ledger.tables.commit import apply, tell
 from ledger.tables.kept_paths import KeptPaths
 from ledger.tables.texts import EVERY, PAGE_ROWS
@@ -147,6 +147,15 @@ class LedgerTables:
             if is_wrong:
                 return True
         return await calls.lead_nowhere(self.database.read, key)
+
+    async def count_unnamed(self, conversation: str) -> int:
+        """How many bodies lie in pages of a conversation that no message and no run names."""
+
+        async def job(sql: Sql) -> int:
+            key = await conversations.key_of(sql, conversation)
+            return 0 if key is None else await bodies.count_unnamed(sql, key)
+
+        return await self.look(job)
 
     async def lacks_labels(self, conversation: str) -> bool:
         """Whether the table of labels says something else than the metadata does."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ledger.tables.bodies import read_bodies
 from ledger.tables.messages import read
-from ledger.tables.pages import read_bodies
 from ledger.tables.texts import EVERY, KEY
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ledger.errors import LedgerDamaged, UnknownConversation
 from ledger.kinds import is_reserved, require_conversation
 from ledger.pins import pins_of
-from ledger.tables import choices, pages
+from ledger.tables import bodies, choices
 from ledger.tables.conversations import Position, position
 from ledger.tables.holds import held
 from ledger.upkeep import floor
@@ -63,7 +63,7 @@ async def compact(engine: Engine, conversation: str, *, replay_window: int, drop
         projectors, store, store.snapshots, conversation, pins=pins, known=known, bounds=caught.bounds,
         drop_unkept=drop_unkept, dry_run=dry_run, truncate=partial(floor.truncate, engine, conversation),
     )  # fmt: skip
-    while not dry_run and await engine.tables.transact(partial(pages.move_bodies, conversation=conversation)):
+    while not dry_run and await engine.tables.transact(partial(bodies.move_bodies, conversation=conversation)):
         pass
     return done
 

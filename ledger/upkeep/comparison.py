@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from ledger.engine import Engine
+    from ledger.records import RunInfo
     from ledger.tables.conversations import Position
     from projector import Message
     from projector.amendments import Amendment
@@ -170,7 +171,7 @@ class Comparison:
             return await rows_of(sql, key, run.run_id), await owned_by_others(sql, key, run.run_id, message_ids)
 
         rows, taken = await self._tables.look(job)
-        if rows.run is not None and rows.run[0] != run.seq:
+        if rows.seq not in (None, run.seq):
             return  # an earlier run has this id
         settled = settled_for_ledger(run.without(taken), ended)
         said = [(message, True) for message in settled.path] + [(message, False) for message in settled.off]
@@ -254,22 +255,24 @@ class _Suspect:
         """How these rows differ from it."""
         is_damage = False
         try:
-            why = self._hold_run_against(rows) or self._hold_messages_against(rows.read(conversation))
+            info = rows.info(conversation)
+            why = self._hold_run_against(info, rows.listed_seq) or self._hold_messages_against(rows.read(conversation))
         except LedgerDamaged as error:
             is_damage, why = True, str(error)
-        if why is None and self.usage is not None and rows.info is not None and rows.info.usage != self.usage:
+        if why is None and self.usage is not None and info is not None and info.usage != self.usage:
             why = "its usage is not what its events say"
         if why is None:
             return None
         messages = [(message, self._on_path.get(message.id, True)) for message in self.expected.values()]
         return Difference(self.run_id, why, self._ended, messages, self.usage, rows, is_damage)
 
-    def _hold_run_against(self, rows: RunRows) -> str | None:
+    def _hold_run_against(self, info: RunInfo | None, listed_seq: int | None) -> str | None:
         if self._ended is None:
             return None
-        info = rows.info
         if info is None:
             return "it is missing"
+        if listed_seq != info.seq:
+            return f"it is listed at {listed_seq}, by its events it is at {info.seq}"
         if info.status != self._ended.end.status:
             return f"it is {info.status}, by its events it is {self._ended.end.status}"
         return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from ledger.records import RunInfo
-from ledger.tables import branches, choices, conversations, messages, runs
+from ledger.tables import bodies, branches, choices, conversations, messages, runs
 from ledger.tables.calls import drop_calls, fill_calls, start_over
 from ledger.tables.commit import apply, tell
 from ledger.tables.messages import Placed
@@ -129,6 +129,8 @@ async def _rewrite_some(sql: Sql, conversation: str, differences: Sequence[Diffe
             is_another_tree |= difference.rows.run is None
     if is_another_tree:
         await branches.rebuild(sql, key)
+    if written:
+        await bodies.start_over(sql, key)
     return written
 
 
@@ -160,12 +162,13 @@ async def _write(sql: Sql, key: int, conversation: str, difference: Difference) 
 
 
 async def rebuild_tree(tables: LedgerTables, conversation: str) -> None:
-    """Works out leaf, counts, chosen turns, labels and tool calls from what is there when it is done."""
+    """Works out leaf, counts, chosen turns, labels and calls from what is there; bodies that no row names leave their pages."""
 
     async def job(sql: Sql) -> None:
         key = await _require_key(sql, conversation)
         await branches.rebuild(sql, key)
         await conversations.rebuild_labels(sql, key)
+        await bodies.drop_unnamed(sql, key)
 
     await tables.transact(job)
     if await tables.lacks_calls(conversation):

@@ -50,6 +50,7 @@ MEANINGS: Final = {
     "circle": "messages are each other's parents; they are on no path, and in `all`",
     "leaf": "the active path ends elsewhere than the tree says",
     "lookup": "the tables of tool calls or labels are not what messages and metadata say; a search may miss something",
+    "left": "what was changed or taken away is still in the file, where nothing shows it",
     "erasing": "an erase was begun and is not finished",
     "media": "bytes of an image or a file are not what was added",
     "reserved": "a conversation of before its id was kept for other streams; it can be read, it is not listed or compacted",
@@ -130,6 +131,9 @@ async def check_tree(engine: Engine, conversation: str) -> AsyncIterator[Finding
     ):
         if is_wrong:
             yield Finding(conversation, "lookup", f"the table of {what} is not what is said", "tailfold reconcile --repair")
+    left = await engine.tables.count_unnamed(conversation)
+    if left:
+        yield Finding(conversation, "left", f"pages hold {left} bodies that nothing names", "tailfold reconcile --repair")
 
 
 async def _check_files(engine: Engine, conversation: str | None) -> list[Fault]:

@@ -4,8 +4,8 @@ An append is in autocommit, a row of its own or one of those that a row holds to
 that a cancelled caller could split. Rows are matched by append id, never by place. Without an expectation an append is
 chained behind the head this process knows, and tried again where another process was faster.
 
-Each statement is one trip to SQLite's thread, with no task in between. While it runs there, this thread answers the one
-before and takes what its callers append next. What was not stored at once has a turn of the database's writer, which waits
+Each statement is one trip to SQLite's thread, with no task in between. While it runs there, whatever is appended gathers
+for the next one. What was not stored at once has a turn of the database's writer, which waits
 for locks and asks why: an append of an unknown stream or producer, and one that was passed over. A turn comes behind all
 that is on its way, so that nobody overtakes what met a lock there.
 """

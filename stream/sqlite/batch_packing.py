@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stream.errors import CorruptEvent
 from stream.sqlite.batches import OF_KEYS, items_of_batch, streams_of
-from stream.sqlite.chunks import checksum, chunk_place, compress, items_of, join
+from stream.sqlite.chunks import MAX_CHUNK_BYTES, MAX_CHUNK_EVENTS, checksum, chunk_place, compress, items_of, join
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,8 +22,6 @@ ChunkRow = tuple[int, int, int, int, bytes]
 
 _AT_ONCE: Final = 32
 _MOST_STREAMS: Final = 1_000
-_MAX_CHUNK_BYTES: Final = 48 * 1024
-_MAX_CHUNK_EVENTS: Final = 4_000
 _FEW_APPENDS: Final = 8
 _SMALL_CHUNK_BYTES: Final = 4 * 1024
 _INSERT_CHUNKS: Final = 200
@@ -169,7 +167,7 @@ def _goes_on(run: _Run, item: Item) -> bool:
     """Takes the item into the run that it follows, up to a good size."""
     _, last, n, data, is_damaged = item
     size_bytes, events = run.size_bytes + len(data), run.n + n
-    if last - n != run.last or size_bytes > _MAX_CHUNK_BYTES or events > _MAX_CHUNK_EVENTS or is_damaged or run.is_damaged:
+    if last - n != run.last or size_bytes > MAX_CHUNK_BYTES or events > MAX_CHUNK_EVENTS or is_damaged or run.is_damaged:
         return False
     run.last, run.n, run.size_bytes = last, events, size_bytes
     run.items.append(data)
@@ -197,7 +195,7 @@ async def _small_chunks(sql: Sql, chunks: Sequence[tuple[int, _Run]]) -> dict[tu
     One below the floor is none of them: what was to go would live on with what came after it.
     """
     begins = [(key, run.last - run.n) for key, run in chunks if len(run.items) < _FEW_APPENDS and not run.is_damaged]
-    rows = await sql(_BEFORE, (json.dumps(begins), _SMALL_CHUNK_BYTES, _MAX_CHUNK_EVENTS // 2)) if begins else []
+    rows = await sql(_BEFORE, (json.dumps(begins), _SMALL_CHUNK_BYTES, MAX_CHUNK_EVENTS // 2)) if begins else []
     return {(row[0], row[1]): row for row in rows}
 
 

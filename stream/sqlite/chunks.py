@@ -27,6 +27,10 @@ NAMED_BYTES: Final = 16
 MAX_UNPACKED_BYTES: Final = 1024 * 1024
 """What a compressed chunk is at most, several times what is ever put into one: a damaged one takes no more memory."""
 
+MAX_CHUNK_BYTES: Final = 48 * 1024
+MAX_CHUNK_EVENTS: Final = 4_000
+"""What is packed into one, at most."""
+
 _MAX_TYPES: Final = 256
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _APPEND: Final = msgspec.msgpack.Decoder(list[tuple[str, bytes]])

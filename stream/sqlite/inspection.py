@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from stream.compression import inflate, is_deflated
 from stream.errors import StoreUnusable
 from stream.sqlite.errors import translate
 from stream.sqlite.handles import open_handle
@@ -78,14 +78,12 @@ def shadow(connection: sqlite3.Connection, table: str, columns: Mapping[str, str
 
 def unzip(data: Value, behind: Value = 0) -> Value:
     """What was compressed behind so many bytes, with those; what was not as it is, and None for what is damaged."""
-    if not isinstance(data, bytes) or not isinstance(behind, int) or data[behind : behind + 1] != b"\x78":
+    if not isinstance(data, bytes) or not isinstance(behind, int) or not is_deflated(data[behind:]):
         return data
-    stream = zlib.decompressobj()
     try:
-        found = stream.decompress(data[behind:], MOST_BYTES)
-    except zlib.error:
+        return data[:behind] + inflate(data[behind:], max_bytes=MOST_BYTES)
+    except ValueError:
         return None
-    return data[:behind] + found if stream.eof and not stream.unused_data else None
 
 
 def _only_reading(action: int, name: str | None, *_: str | None) -> int:

@@ -16,7 +16,7 @@ import structlog
 
 from stream.errors import CorruptEvent, StoreClosed
 from stream.sqlite.batch_packing import pack_prepared, prepare_batches
-from stream.sqlite.chunks import StoredAppend, checksum, chunk_place, compress, merge
+from stream.sqlite.chunks import MAX_CHUNK_BYTES, MAX_CHUNK_EVENTS, StoredAppend, checksum, chunk_place, compress, merge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,8 +36,6 @@ _PACK_STREAMS: Final = 32  # in one statement: the more, the fewer pages a row c
 _PACK_ROWS: Final = 2_000
 _MIN_RUN: Final = 8
 _MAX_APPEND_BYTES: Final = 512  # what is larger gains little by being moved
-_MAX_CHUNK_BYTES: Final = 48 * 1024
-_MAX_CHUNK_EVENTS: Final = 4_000
 _LOOK: Final = """
 SELECT a.stream, a.pos, a.last, a.n, a.at, a.append_id, a.crc, CASE WHEN length(a.data) <= ?2 THEN a.data END
 FROM json_each(?1) AS due
@@ -163,8 +161,8 @@ def _runs(rows: Iterator[Row]) -> Iterator[list[Row]]:
         goes_on = (
             data is not None
             and last - n == end
-            and size_bytes + len(data) <= _MAX_CHUNK_BYTES
-            and events + n <= _MAX_CHUNK_EVENTS
+            and size_bytes + len(data) <= MAX_CHUNK_BYTES
+            and events + n <= MAX_CHUNK_EVENTS
         )
         if not goes_on:
             if len(run) >= _MIN_RUN:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from ledger.tables.texts import marks, pieces, rows
+from ledger.tables.texts import PAGE_ROWS, marks, pieces, rows
+from stream.compression import inflate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
     from stream.sqlite import Sql
 
@@ -27,10 +28,10 @@ _SLICE_BYTES: Final = 256 * 1024
 _SLICE_ROWS: Final = 128
 _SLOTS: Final = 64  # a place is a page times this, and which of its bodies
 _MOST_UNPACKED: Final = 2**30
-_DAMAGED: Final = (zlib.error, msgspec.MsgspecError, ValueError, TypeError)
 _PAGE: Final = msgspec.msgpack.Decoder(list[bytes])
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _OF_PAGES: Final = "SELECT id, conversation, crc, data FROM pages WHERE id IN "
+_PAGES_OF: Final = "SELECT id FROM pages WHERE conversation = ?1 AND id > ?2 ORDER BY id LIMIT ?3"
 _STANDING: Final = "SELECT id, paged_seq, replay_from FROM conversations WHERE stream_id = ?1"
 _TO_MOVE: Final = """
 SELECT id, seq, length(row_body) FROM {table}
@@ -109,11 +110,57 @@ async def take_out(sql: Sql, key: int, left: Sequence[tuple[int, int | None]]) -
         owner, bodies = pages.get(page, (key, []))
         if owner != key or not slots:
             continue
-        rest = [b"" if slot in slots else body for slot, body in enumerate(bodies)]
-        if any(rest):
-            await _write(sql, key, page, rest)
-        else:
-            await sql("DELETE FROM pages WHERE id = ?1 AND conversation = ?2", (page, key))
+        await _empty(sql, key, page, bodies, slots)
+
+
+async def count_unnamed(sql: Sql, key: int) -> int:
+    """How many bodies the pages of a conversation hold that no row names: one was deleted by hand, or its place was damaged."""
+    return sum(len(slots) for _, _, slots in await _unnamed(sql, key))
+
+
+async def drop_unnamed(sql: Sql, key: int) -> None:
+    """Empties what no row names: nobody would find it to take it out. To be called in a transaction."""
+    for page, bodies, slots in await _unnamed(sql, key):
+        await _empty(sql, key, page, bodies, slots)
+
+
+async def start_over(sql: Sql, key: int) -> None:
+    """The next compaction looks through all rows again for what is to be moved: some were written anew."""
+    await sql("UPDATE conversations SET paged_seq = 0 WHERE id = ?1 AND paged_seq > 0", (key,))
+
+
+def unpack_page(data: bytes) -> list[bytes]:
+    """The bodies of a page; those that were taken out are empty. Raises `ValueError` for what is damaged."""
+    try:
+        return _PAGE.decode(inflate(data, max_bytes=_MOST_UNPACKED))
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"it is no page ({error})") from error
+
+
+async def _unnamed(sql: Sql, key: int) -> list[tuple[int, list[bytes], set[int]]]:
+    """Pages that can be read and hold such bodies: their bodies, and which of them."""
+    unnamed: list[tuple[int, list[bytes], set[int]]] = []
+    after = 0
+    while some := [row[0] for row in await sql(_PAGES_OF, (key, after, PAGE_ROWS))]:
+        named: set[int] = set()
+        for table in _TABLES:
+            text = f"SELECT place FROM {table} WHERE conversation = ?1 AND place >= ?2 AND place < ?3"  # noqa: S608 - constants
+            found = await sql(text, (key, some[0] * _SLOTS, (some[-1] + 1) * _SLOTS))
+            named.update(place for (place,) in found)
+        for page, (_, bodies) in (await _read_pages(sql, some)).items():
+            slots = {slot for slot, body in enumerate(bodies) if body and page * _SLOTS + slot not in named}
+            if slots:
+                unnamed.append((page, bodies, slots))
+        after = some[-1]
+    return unnamed
+
+
+async def _empty(sql: Sql, key: int, page: int, bodies: Sequence[bytes], slots: Container[int]) -> None:
+    rest = [b"" if slot in slots else body for slot, body in enumerate(bodies)]
+    if any(rest):
+        await _write(sql, key, page, rest)
+    else:
+        await sql("DELETE FROM pages WHERE id = ?1 AND conversation = ?2", (page, key))
 
 
 def _first_of(rows: Sequence[Any], left: int) -> tuple[list[tuple[str, int]], int]:
@@ -168,9 +215,9 @@ async def _read_pages(sql: Sql, wanted: Iterable[int]) -> dict[int, tuple[int, l
     pages: dict[int, tuple[int, list[bytes]]] = {}
     for some in pieces(sorted(wanted)):
         for page, key, crc, data in await sql(f"{_OF_PAGES}({marks(len(some))})", some):
-            with suppress(*_DAMAGED):
+            with suppress(ValueError):
                 if crc == _checksum(key, page, data):
-                    pages[page] = key, _PAGE.decode(zlib.decompressobj().decompress(data, _MOST_UNPACKED))
+                    pages[page] = key, unpack_page(data)
     return pages
 
 
