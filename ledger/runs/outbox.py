@@ -136,7 +136,7 @@ class Outbox:
         if deltas is None or not self._flush_ms or not isinstance(body, BlockDelta) or type(body.text) is not str:
             return False
         size = self._size + len(body.text)
-        if self._urgent or size >= _FLUSH_BYTES or not deltas.is_continued_by(body):
+        if size >= _FLUSH_BYTES or not deltas.is_continued_by(body):
             return False
         if body.text:
             deltas.take(body)
