@@ -18,7 +18,7 @@ from stream.sqlite.log_integrity import check_streams
 from stream.sqlite.statistics import stream_statistics
 from stream.sqlite.sweeping import Sweeper
 from tests.backends import flip
-from tests.test_sqlite_batches import MANY, append_round, check, counts
+from tests.batch_rounds import MANY, append_round, check, counts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

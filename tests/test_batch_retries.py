@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from stream import AppendResult, CorruptEvent, Event, NewEvent, Producer
+from tests.batch_rounds import MANY, append_round, check
 from tests.test_batch_packing import opened
-from tests.test_sqlite_batches import MANY, append_round, check
 
 if TYPE_CHECKING:
     from pathlib import Path

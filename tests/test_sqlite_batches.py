@@ -6,77 +6,22 @@ import asyncio
 import random
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from stream import AppendResult, Bounds, CorruptEvent, NewEvent, Producer, ProducerFenced, SeqConflict, open_store
+from stream import AppendResult, Bounds, NewEvent, Producer, ProducerFenced, SeqConflict, open_store
 from stream.sqlite.batches import MAX_DATA_BYTES
 from stream.sqlite.inserts import MIN_BATCH
-from stream.sqlite.log_integrity import check_streams
-from tests.backends import flip
+from tests.batch_rounds import MANY, append_round, check, counts, know
 from tests.raw_bytes import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from stream import EventStore
 
 pytestmark = pytest.mark.anyio
-MANY = 20
-
-
-def counts(path: Path) -> tuple[int, int, int]:
-    """Rows in `batches`, `appends` and `chunks`."""
-    with closing(sqlite3.connect(path)) as raw:
-        tables = ("batches", "appends", "chunks")
-        batches, appends, chunks = (raw.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables)
-    return batches, appends, chunks
-
-
-def change(path: Path, statement: str, *parameters: object) -> None:
-    with closing(sqlite3.connect(path)) as raw, raw:
-        raw.execute("DROP TRIGGER IF EXISTS batches_never_change")
-        raw.execute("PRAGMA ignore_check_constraints = ON")
-        assert raw.execute(statement, parameters).rowcount == 1
-
-
-async def append_round(store: EventStore, number: int, streams: Iterable[int] = range(MANY), **options: Any) -> None:
-    """One event to each of many streams, all at once."""
-    answers = await asyncio.gather(
-        *(store.append(f"s{n}", [NewEvent("t", b"%d.%d" % (n, number))], **options) for n in streams)
-    )
-    assert not any(answer.duplicate for answer in answers)
-
-
-async def harm(store: EventStore, rounds: int, n: int) -> int | None:
-    """The number of the event that is told to be damaged; all before it and behind it are right."""
-    damaged: CorruptEvent | None = None
-    try:
-        await check(store, rounds, [n])
-    except CorruptEvent as error:
-        damaged = error
-    if damaged is None:
-        return None
-    assert damaged.stream_id == f"s{n}"
-    before = await store.read(f"s{n}", limit=damaged.seq - 1)
-    assert [event.seq for event in before] == [*range(1, damaged.seq)]
-    await check(store, rounds, [n], after=damaged.seq)
-    return damaged.seq
-
-
-async def know(store: EventStore) -> None:
-    """The first append of a stream looks for its row."""
-    await append_round(store, 1)
-
-
-async def check(store: EventStore, rounds: int, streams: Iterable[int] = range(MANY), after: int = 0) -> None:
-    for n in streams:
-        events = await store.read(f"s{n}", after=after)
-        assert [(event.seq, event.data) for event in events] == [
-            (seq, b"%d.%d" % (n, seq)) for seq in range(after + 1, rounds + 1)
-        ]
 
 
 async def test_what_is_appended_at_once_is_one_row_and_reads_as_before(tmp_path: Path) -> None:
@@ -307,75 +252,6 @@ async def test_batches_that_a_crash_left_are_packed_with_the_next_ones(tmp_path:
     assert counts(path)[0] < 33
     async with open_store(str(path)) as store:
         await check(store, 40)
-
-
-COLUMNS = ["heads", "marks", "places", "again", "data"]
-
-
-@pytest.mark.parametrize("column", COLUMNS)
-async def test_a_flipped_byte_of_a_batch_harms_one_append_and_is_never_silent(tmp_path: Path, column: str) -> None:
-    path = tmp_path / "log.db"
-    async with open_store(str(path)) as store:
-        for number in (1, 2, 3):
-            await append_round(store, number, producer=Producer("p", 0, number - 1))
-        [(pos, value)] = await store.database.read(f"SELECT max(pos), {column} FROM batches")  # type: ignore[union-attr]
-        whole = value.encode() if isinstance(value, str) else value
-        for place in range(0, len(whole), 7):
-            damaged: Any = flip(whole[: place + 1]) + whole[place + 1 :]
-            if isinstance(value, str):
-                damaged = damaged.decode("latin-1")
-            change(path, f"UPDATE batches SET {column} = ? WHERE pos = ?", damaged, pos)
-            harmed = []
-            for n in range(MANY):
-                told = await harm(store, 3, n)
-                assert told in (None, 3)
-                harmed += [n] if told else []
-            assert len(harmed) <= (1 if column in ("heads", "data") else 0), (place, harmed)
-            assert harmed or column != "data"
-        change(path, f"UPDATE batches SET {column} = ? WHERE pos = ?", value, pos)
-        await check(store, 3)
-
-
-async def test_a_damaged_append_is_told_and_all_else_is_packed(tmp_path: Path) -> None:
-    path = tmp_path / "log.db"
-    async with open_store(str(path)) as store:
-        for number in range(1, 5):
-            await append_round(store, number)
-        [(pos, data)] = await store.database.read("SELECT pos, data FROM batches ORDER BY pos LIMIT 1 OFFSET 1")  # type: ignore[union-attr]
-        change(path, "UPDATE batches SET data = ? WHERE pos = ?", flip(data), pos)
-        for number in range(5, 120):
-            await append_round(store, number)
-        await store.append("other", [NewEvent("t", b"")])
-        assert counts(path)[0] < 34
-        await check(store, 119, after=2)
-        told = [await harm(store, 119, n) for n in range(MANY)]
-        assert sorted(told, key=str) == [2, *[None] * (MANY - 1)]
-        with closing(sqlite3.connect(path)) as raw:
-            assert [fault.kind for fault in check_streams(raw)] == ["damaged"]
-        harmed = f"s{told.index(2)}"
-        await store.delete(harmed)
-        await store.settle()  # type: ignore[union-attr]
-        with closing(sqlite3.connect(path)) as raw:
-            assert list(check_streams(raw)) == []
-
-
-@pytest.mark.parametrize("column", ["heads", "places"])
-async def test_a_batch_that_does_not_tell_what_it_holds_stays_and_the_others_are_packed(tmp_path: Path, column: str) -> None:
-    path = tmp_path / "log.db"
-    async with open_store(str(path)) as store:
-        for number in range(1, 5):
-            await append_round(store, number)
-        [(pos,)] = await store.database.read("SELECT pos FROM batches ORDER BY pos LIMIT 1 OFFSET 1")  # type: ignore[union-attr]
-        damage = {"heads": "heads = replace(heads, '{', '[')", "places": "places = x'00', again = x'00'"}[column]
-        change(path, f"UPDATE batches SET {damage} WHERE pos = ?", pos)
-        for number in range(5, 120):
-            await append_round(store, number)
-        await store.append("other", [NewEvent("t", b"")])
-        assert counts(path)[0] < 34
-        await check(store, 119, after=2)
-        assert [await harm(store, 119, n) for n in range(MANY)] == [2 if column == "places" else None] * MANY
-        with closing(sqlite3.connect(path)) as raw:
-            assert {fault.kind for fault in check_streams(raw)} == {"damaged"}
 
 
 async def test_random_histories_read_the_same_in_batches_or_not(tmp_path: Path) -> None:
