@@ -331,9 +331,9 @@ class Ledger:
     ) -> Compaction:
         """Lets the log go as far as the ledger holds it, keeping open runs and the last `replay_window` events.
 
-        The transcript stays as it is. What only the log keeps stays in it: events of types that are not known here,
-        unless one of the ledger's projectors `keeps` them; with `drop_unkept` they go, and are counted. With `dry_run`
-        nothing is changed; the answer says what binds the floor. Raises `NoConversation` for a stream that is none.
+        The transcript stays, and moves into compressed pages. What only the log keeps stays in it: events of types that are
+        not known here, unless one of the ledger's projectors `keeps` them; with `drop_unkept` they go, and are counted. A
+        `dry_run` changes nothing; the answer says what binds the floor. Raises `NoConversation` for a stream that is none.
         """
         return await compact(self.engine, conversation, replay_window=replay_window, drop_unkept=drop_unkept, dry_run=dry_run)
 
