@@ -22,6 +22,7 @@ from ledger.admin.maintenance import backup, restore, stats, vacuum
 from ledger.admin.options import AsJson, ProblemsFound, Settings, with_ledger
 from ledger.admin.output import guard_standard_error, make_console, print_line, print_warning
 from ledger.admin.play import play_recording
+from ledger.admin.serving import serve
 from ledger.admin.sql import sql
 from ledger.admin.tree import tree
 from ledger.admin.verifying import reconcile, verify
@@ -91,7 +92,7 @@ def play(
 
 for command in (
     conversations, runs, show, tree, context, events, select, describe, cancel, recover, compact, snapshot, export, import_,
-    verify, reconcile, stats, backup, restore, vacuum, erase, sql,
+    verify, reconcile, stats, backup, restore, vacuum, erase, sql, serve,
 ):  # fmt: skip
     app.command(command.__name__.rstrip("_"))(command)
 app.add_typer(history_app, name="history")

@@ -136,13 +136,13 @@ class SqliteStore:
         check_id("stream id", stream_id)
         check_position("through", through)
         bounds = await self.database.write(lambda sql: raise_floor(sql, stream_id, through))
-        self._sweeper.sweep(stream_id)
+        self._went(stream_id)
         return bounds
 
     async def truncate_within(self, stream_id: str, job: Callable[[Sql], Awaitable[T]]) -> T:
         """As `truncate` by a job that decides and calls `raise_floor` in one transaction; gives what the job returns."""
         told = await self.database.transact(job)
-        self._sweeper.sweep(stream_id)
+        self._went(stream_id)
         return told
 
     async def delete(self, stream_id: str, *, expected_head: int | None = None) -> None:
@@ -160,7 +160,7 @@ class SqliteStore:
             await sql("DELETE FROM snapshots WHERE stream = (SELECT id FROM streams WHERE name = ?)", (stream_id,))
 
         await self.database.transact(job)
-        self._sweeper.sweep(stream_id)
+        self._went(stream_id)
 
     async def changes(self, *, after: str = "", limit: int = 1000) -> Changes:
         """See `EventStore.changes`."""
@@ -201,6 +201,10 @@ class SqliteStore:
         """See `EventStore.close`."""
         self.database.home.check_closer()
         await finish_anyway(self._close())
+
+    def _went(self, stream_id: str) -> None:
+        self._sweeper.sweep(stream_id)
+        self._wakeups.wake(stream_id)  # who keeps what he has read lets go of it
 
     async def _wake_those_that_moved(self) -> None:
         """Another process has committed. What moved is told by the feed; where that is much, or too long ago, all look."""

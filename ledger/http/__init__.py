@@ -1,0 +1,9 @@
+"""Serves conversations over HTTP: lists, transcripts, events to those who come back, AG-UI and AI SDK. Extra `server`.
+
+What lives here turns requests into calls of `Ledger`, and what it answers into what public clients read. Rules of
+conversations must not: they are the ledger's.
+"""
+
+from ledger.http.app import make_app, running
+
+__all__ = ["make_app", "running"]

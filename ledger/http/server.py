@@ -1,0 +1,64 @@
+"""Runs the application in this process under uvicorn, until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import TYPE_CHECKING, Final
+
+import uvicorn
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+KEEP_ALIVE_S: Final = 75  # longer than the pools of clients keep a connection, so that none is closed under a request
+_UNREAD_MS: Final = 60_000
+_BACKLOG: Final = 2048
+
+
+class Server(uvicorn.Server):
+    """Ends those who follow first, so that it need not wait for them."""
+
+    def __init__(self, app: Starlette, *, max_connections: int | None = None) -> None:
+        self._service = app.state.service
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="on",
+                server_header=False,
+                ws="none",
+                timeout_keep_alive=KEEP_ALIVE_S,
+                limit_concurrency=max_connections,
+                timeout_graceful_shutdown=5,
+            )
+        )
+        logging.getLogger("uvicorn.error").addFilter(_is_news)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Ends all who follow, then everything else."""
+        self._service.followers.close()
+        await super().shutdown(sockets)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens. Whoever does not read for a minute loses his connection. Raises `OSError` with the address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise OSError(f"can't listen on {host}:{port}: {error.strerror or error}: name another --port or --host") from error
+    return listener
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """A response that was broken off is meant to be."""
+    return "without completing response" not in record.getMessage()

@@ -1,0 +1,115 @@
+"""What all endpoints share while a server runs, and the shell around each of them: errors, CORS, safe headers."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+
+from stream.http.access import Access, Tickets, allow_all, check_access
+from stream.http.followers import Followers
+from stream.http.problems import Problem, answer_error
+from stream.tail import Tails
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.requests import HTTPConnection
+    from starlette.routing import BaseRoute
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from stream.http.access import Action, Authorize
+    from stream.store import EventStore
+
+MAX_BODY_BYTES: Final = 16 * 1024 * 1024
+LONG_POLL_S: Final = 30.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Service:
+    """One server's parts. Times in seconds."""
+
+    store: EventStore
+    tails: Tails
+    followers: Followers
+    authorize: Authorize = allow_all
+    tickets: Tickets = dataclasses.field(default_factory=Tickets)
+    cors_origins: tuple[str, ...] = ()
+    """Who may read it from another page: origins, or `*`."""
+    max_body_bytes: int = MAX_BODY_BYTES
+    long_poll_s: float = LONG_POLL_S
+
+    async def check(self, action: Action, kind: Any, stream: str | None, connection: HTTPConnection) -> None:
+        """Raises `Problem` unless the request may do this."""
+        await check_access(self.authorize, self.tickets, Access(action, kind, stream, connection))
+
+
+def serve_store(store: EventStore, **options: Any) -> Service:
+    """The parts of a server of this store; `options` as the fields of `Service`."""
+    return Service(store=store, tails=Tails(store), followers=Followers(), **options)
+
+
+def wrap(routes: Sequence[BaseRoute], service: Service, **more: Any) -> Starlette:
+    """An application of these routes, to be run or mounted: problems for errors, headers, CORS."""
+    handlers: dict[Any, Any] = {Problem: answer_error, HTTPException: answer_error, Exception: answer_error}
+    return Starlette(
+        routes=list(routes), exception_handlers=handlers, middleware=[Middleware(Wrapped, origins=service.cors_origins)], **more
+    )
+
+
+class Wrapped:
+    """Puts on every answer, errors too, what browsers want to see; answers their preflights."""
+
+    METHODS: Final = "GET, HEAD, POST, PUT, DELETE, OPTIONS"
+    TAKEN: Final = (
+        "authorization, content-type, if-none-match, last-event-id, expected-seq, idempotency-key, producer-id, "
+        "producer-epoch, producer-seq, stream-ttl, stream-expires-at, stream-closed, stream-seq, stream-forked-from, "
+        "stream-fork-offset, stream-fork-sub-offset"
+    )
+    SHOWN: Final = (
+        "etag, location, stream-next-offset, stream-up-to-date, stream-closed, stream-cursor, stream-ttl, "
+        "stream-expires-at, producer-epoch, producer-seq, producer-expected-seq, producer-received-seq, "
+        "stream-sse-data-encoding, x-vercel-ai-ui-message-stream"
+    )
+
+    def __init__(self, app: ASGIApp, origins: tuple[str, ...] = ()) -> None:
+        self._app = app
+        self._origins = origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI application."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        added = self._headers(dict(scope["headers"]).get(b"origin"))
+
+        async def send_more(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                there = {name.lower() for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(pair for pair in added if pair[0] not in there)]
+            await send(message)
+
+        if scope["method"] == "OPTIONS":
+            await send_more({"type": "http.response.start", "status": 204, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await self._app(scope, receive, send_more)
+
+    def _headers(self, origin: bytes | None) -> list[tuple[bytes, bytes]]:
+        headers = [(b"x-content-type-options", b"nosniff")]
+        allowed = b"*" if "*" in self._origins else origin if origin and origin.decode("latin-1") in self._origins else None
+        headers.append((b"cross-origin-resource-policy", b"cross-origin" if allowed else b"same-origin"))
+        if self._origins and allowed != b"*":
+            headers.append((b"vary", b"Origin"))
+        if allowed:
+            headers += [
+                (b"access-control-allow-origin", allowed),
+                (b"access-control-allow-methods", self.METHODS.encode()),
+                (b"access-control-allow-headers", self.TAKEN.encode()),
+                (b"access-control-expose-headers", self.SHOWN.encode()),
+                (b"access-control-max-age", b"600"),
+            ]
+        return headers
