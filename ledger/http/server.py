@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
 KEEP_ALIVE_S: Final = 75  # longer than the pools of clients keep a connection, so that none is closed under a request
+MAX_HEAD_BYTES: Final = 32 * 1024  # of a request's first line and headers
 _UNREAD_MS: Final = 60_000
 _BACKLOG: Final = 2048
 
@@ -28,6 +29,8 @@ class Server(uvicorn.Server):
                 access_log=False,
                 lifespan="on",
                 server_header=False,
+                http="h11",  # it limits what a request has before its body
+                h11_max_incomplete_event_size=MAX_HEAD_BYTES,
                 ws="none",
                 timeout_keep_alive=KEEP_ALIVE_S,
                 limit_concurrency=max_connections,

@@ -52,7 +52,7 @@ class EventStream:
 
     It ends well only where the source ends. Where it is broken off (the server closes, the client does not read, the
     source raises), the connection is cut without an end, so that no client takes a part for the whole. One batch is held
-    until the client has taken it.
+    until the client has taken it. To HEAD it says only what it is.
     """
 
     def __init__(
@@ -62,8 +62,13 @@ class EventStream:
         self._followers = followers
         self._headers = [(name.encode(), value.encode()) for name, value in {**HEADERS, **(headers or {})}.items()]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - the protocol's
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application."""
+        if scope["method"] == "HEAD":
+            await self._source.aclose()
+            await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+            await send({"type": "http.response.body", "body": b""})
+            return
         is_whole = False
         try:
             with self._followers.enter() as follower:
