@@ -15,7 +15,7 @@ from stream import Diverged, InvalidEvent, SeqConflict, StreamError, Truncated
 from stream.http import EventStream, Once, Problem
 from stream.http.bodies import check_json_type, read_body
 from stream.http.openapi import EVENTS, TEXT, Content, Parameter, describe
-from stream.http.queries import query_text, read_number
+from stream.http.queries import query_number, query_text, read_number
 from stream.limits import MAX_INTEGER
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Events:
         """The events after a position as they come, each with its seq as id."""
         conversation = await admit(self._service, "read", request)
         last = request.headers.get("last-event-id")
-        after = read_number("Last-Event-ID", last) if last else read_number("after", query_text(request, "after") or "0")
+        after = read_number("Last-Event-ID", last) if last else query_number(request, "after", 0)
         if not after:
             await self._require(conversation)
         source = self._frames(conversation, after, query_text(request, "incarnation"))

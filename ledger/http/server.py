@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 from typing import TYPE_CHECKING, Final
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from starlette.applications import Starlette
 
 KEEP_ALIVE_S: Final = 75  # longer than the pools of clients keep a connection, so that none is closed under a request
@@ -38,6 +41,13 @@ class Server(uvicorn.Server):
             )
         )
         logging.getLogger("uvicorn.error").addFilter(_is_news)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """A signal ends the server and not the process, which has a ledger to close."""
+        with super().capture_signals():
+            yield
+            self._captured_signals.clear()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends all who follow, then everything else."""

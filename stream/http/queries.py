@@ -27,8 +27,8 @@ def query_number(request: Request, name: str, default: int, *, least: int = 0, m
 
 def query_flag(request: Request, name: str) -> bool:
     """True or false, false where nothing is said. Raises `Problem` (400)."""
-    given = query_text(request, name) or "false"
-    if given not in ("true", "false"):
+    given = query_text(request, name)
+    if given not in (None, "true", "false"):
         raise Problem(400, "invalid_flag", f"{name} is true or false, not {given[:40]!r}")
     return given == "true"
 
