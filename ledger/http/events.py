@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 INCARNATION: Final = "Tailfold-Incarnation"
 _POSITION: Final = {"type": "integer", "minimum": 0, "maximum": MAX_INTEGER}
+_MAX_EXPECTED: Final = 2**62  # leaves room for the events
 _FOLLOWING: Final = """Each event of the log is one of the stream: `id` is its seq, `event` its type, `data` its body as one
 line of JSON, or `{"base64": …}` where the body is no JSON. Comments come while nothing happens. It never ends by itself: an
 `EventSource` that loses it comes back with the last id it has, and goes on from there, each event once.
@@ -85,7 +86,7 @@ class Events:
         "To try again safely, send `Expected-Seq` and an `Idempotency-Key` of your own: what was done is answered as it was "
         "the first time. Events of a run that is written by a program's `Run` belong to that program.",
         parameters=[
-            Parameter("Expected-Seq", "Append only if this is the last seq.", _POSITION, is_header=True),
+            Parameter("Expected-Seq", "Append only if this is the last seq.", {**_POSITION, "maximum": _MAX_EXPECTED}, is_header=True),
             Parameter("Idempotency-Key", "Any text of 1 to 256 bytes; it needs `Expected-Seq`.",
                       {"type": "string", "minLength": 1, "maxLength": 256}, is_header=True),
         ],
@@ -96,7 +97,7 @@ class Events:
         """Takes events in."""
         conversation = await admit(self._service, "append", request)
         expected, key = request.headers.get("expected-seq"), request.headers.get("idempotency-key")
-        expected_seq = None if expected is None else read_number("Expected-Seq", expected)
+        expected_seq = None if expected is None else read_number("Expected-Seq", expected, most=_MAX_EXPECTED)
         if key is not None and expected_seq is None:
             why = "Idempotency-Key goes with Expected-Seq: without it, a repeat can't be told from another append"
             raise Problem(400, "expected_seq_missing", why)
