@@ -86,7 +86,8 @@ class Events:
         "To try again safely, send `Expected-Seq` and an `Idempotency-Key` of your own: what was done is answered as it was "
         "the first time. Events of a run that is written by a program's `Run` belong to that program.",
         parameters=[
-            Parameter("Expected-Seq", "Append only if this is the last seq.", {**_POSITION, "maximum": _MAX_EXPECTED}, is_header=True),
+            Parameter("Expected-Seq", "Append only if this is the last seq.",
+                      {**_POSITION, "maximum": _MAX_EXPECTED}, is_header=True),
             Parameter("Idempotency-Key", "Any text of 1 to 256 bytes; it needs `Expected-Seq`.",
                       {"type": "string", "minLength": 1, "maxLength": 256}, is_header=True),
         ],

@@ -55,7 +55,7 @@ def test_each_event_comes_exactly_once_over_two_kills(served: Served, npm: Npm, 
     url = f"{served.url}/v1/conversations/chat/events"
     writer = threading.Thread(target=append_all, args=(url,))
     writer.start()
-    while httpx.head(url).status_code != 200:  # noqa: PLR2004
+    while httpx.head(url).status_code != 200:
         time.sleep(0.01)
     seen: list[dict[str, Any]] = []
     command = node_command(folder, "eventsource.mjs", url, str(EVENTS))
