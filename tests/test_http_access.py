@@ -15,8 +15,8 @@ import pytest
 from ledger import open_ledger
 from ledger.http import make_app
 from stream.http import Access, BearerTokens, Problem, Tickets
+from tests.http_client import HTTP, follow
 from tests.serving import Served, serve
-from tests.sse_follower import follow
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -32,7 +32,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     (folder / "tokens").write_text(f"# who may\n{WRITER}\n\n{READER} read\n{NARROW} write team/\n")
     with serve(folder / "talks.db", "--tokens", str(folder / "tokens"), "--cors", "https://app.example") as server:
         for name in ("team%2Fa", "other"):
-            httpx.post(f"{server.url}/v1/conversations/{name}/events", json=TICK, headers=bearer(WRITER)).raise_for_status()
+            HTTP.post(f"{server.url}/v1/conversations/{name}/events", json=TICK, headers=bearer(WRITER)).raise_for_status()
         yield server
 
 
@@ -40,7 +40,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def open_one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with serve(tmp_path_factory.mktemp("open") / "talks.db") as server:
         named = [{"type": "conversation.created", "data": {"title": "t"}}]
-        httpx.post(f"{server.url}/v1/conversations/c/events", json=named).raise_for_status()
+        HTTP.post(f"{server.url}/v1/conversations/c/events", json=named).raise_for_status()
         yield server
 
 
@@ -49,7 +49,7 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def ticket_for(server: Served, stream: str, token: str = READER, **more: Any) -> httpx.Response:
-    return httpx.post(f"{server.url}/v1/tickets", json={"stream": stream, **more}, headers=bearer(token))
+    return HTTP.post(f"{server.url}/v1/tickets", json={"stream": stream, **more}, headers=bearer(token))
 
 
 PATHS = [
@@ -63,23 +63,23 @@ PATHS = [
 @pytest.mark.parametrize(("method", "path"), PATHS)
 def test_without_a_token_nothing_is_told(guarded: Served, method: str, path: str) -> None:
     for headers in ({}, bearer("a-token-of-nobody"), {"Authorization": "Bearer"}, {"Authorization": f"Basic {WRITER}"}):
-        answer = httpx.request(method, guarded.url + path, headers=headers, json=TICK if "events" in path else None)
+        answer = HTTP.request(method, guarded.url + path, headers=headers, json=TICK if "events" in path else None)
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"].startswith("Bearer")
-    unknown = httpx.request(method, guarded.url + path.replace("other", "unheard-of"))
+    unknown = HTTP.request(method, guarded.url + path.replace("other", "unheard-of"))
     assert unknown.status_code == 401
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
 def test_a_reading_token_reads_and_a_narrow_one_stays_with_its_ids(guarded: Served, method: str, path: str) -> None:
     if method == "POST":
-        assert httpx.post(guarded.url + path, headers=bearer(READER), json=TICK).status_code == 403
+        assert HTTP.post(guarded.url + path, headers=bearer(READER), json=TICK).status_code == 403
     elif not path.endswith("/events"):
-        assert httpx.get(guarded.url + path, headers=bearer(READER)).status_code == 200
-    assert httpx.request(method, guarded.url + path, headers=bearer(NARROW)).status_code == 403
+        assert HTTP.get(guarded.url + path, headers=bearer(READER)).status_code == 200
+    assert HTTP.request(method, guarded.url + path, headers=bearer(NARROW)).status_code == 403
     own = f"{guarded.url}/v1/conversations/team%2Fa"
-    assert httpx.post(f"{own}/events", headers=bearer(NARROW), json=TICK).status_code == 200
-    assert httpx.get(own, headers=bearer(NARROW)).json()["conversation"] == "team/a"
+    assert HTTP.post(f"{own}/events", headers=bearer(NARROW), json=TICK).status_code == 200
+    assert HTTP.get(own, headers=bearer(NARROW)).json()["conversation"] == "team/a"
 
 
 def test_a_ticket_reads_its_stream_and_nothing_else(guarded: Served) -> None:
@@ -87,18 +87,18 @@ def test_a_ticket_reads_its_stream_and_nothing_else(guarded: Served) -> None:
     own, other = (f"{guarded.url}/v1/conversations/{name}" for name in ("team%2Fa", "other"))
     with follow(f"{own}/events?ticket={ticket}") as frames:
         assert next(frames).id == "1"
-    assert httpx.get(f"{own}/transcript", params={"ticket": ticket}).status_code == 200
-    assert httpx.get(f"{other}/transcript", params={"ticket": ticket}).status_code == 401
-    assert httpx.get(f"{guarded.url}/v1/conversations", params={"ticket": ticket}).status_code == 401
+    assert HTTP.get(f"{own}/transcript", params={"ticket": ticket}).status_code == 200
+    assert HTTP.get(f"{other}/transcript", params={"ticket": ticket}).status_code == 401
+    assert HTTP.get(f"{guarded.url}/v1/conversations", params={"ticket": ticket}).status_code == 401
     for path in ("events", "compact", "runs/r/cancel"):
-        assert httpx.post(f"{own}/{path}", params={"ticket": ticket}, json=TICK).status_code == 401
+        assert HTTP.post(f"{own}/{path}", params={"ticket": ticket}, json=TICK).status_code == 401
 
 
 def test_a_ticket_gets_no_ticket_and_nobody_one_for_what_he_may_not_read(guarded: Served) -> None:
     ticket = ticket_for(guarded, "team/a").json()["ticket"]
     wanted = {"stream": "team/a"}
-    assert httpx.post(f"{guarded.url}/v1/tickets", params={"ticket": ticket}, json=wanted).status_code == 403
-    assert httpx.post(f"{guarded.url}/v1/tickets", json=wanted).status_code == 401
+    assert HTTP.post(f"{guarded.url}/v1/tickets", params={"ticket": ticket}, json=wanted).status_code == 403
+    assert HTTP.post(f"{guarded.url}/v1/tickets", json=wanted).status_code == 401
     assert ticket_for(guarded, "other", NARROW).status_code == 403
     for wrong in ({"lasts_s": 0}, {"lasts_s": 3601}, {"kind": "all"}, {"more": 1}):
         assert ticket_for(guarded, "team/a", **wrong).status_code == 422
@@ -109,9 +109,9 @@ def test_a_ticket_outlives_the_server_and_not_its_time(guarded: Served) -> None:
     lasting = ticket_for(guarded, "other").json()["ticket"]
     guarded.restart()
     url = f"{guarded.url}/v1/conversations/other/transcript"
-    assert httpx.get(url, params={"ticket": lasting}).status_code == 200
+    assert HTTP.get(url, params={"ticket": lasting}).status_code == 200
     time.sleep(max(0.0, given["ends_at"] - time.time()) + 0.05)
-    assert httpx.get(url, params={"ticket": given["ticket"]}).status_code == 401
+    assert HTTP.get(url, params={"ticket": given["ticket"]}).status_code == 401
 
 
 def test_a_ticket_changed_in_any_place_is_none() -> None:
@@ -132,11 +132,11 @@ def test_a_ticket_changed_in_any_place_is_none() -> None:
 def test_a_ticket_is_in_no_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "tokens").write_text(f"{WRITER}\n")
     with serve(tmp_path / "talks.db", "--tokens", str(tmp_path / "tokens")) as server:
-        httpx.post(f"{server.url}/v1/conversations/other/events", json=TICK, headers=bearer(WRITER))
+        HTTP.post(f"{server.url}/v1/conversations/other/events", json=TICK, headers=bearer(WRITER))
         ticket = ticket_for(server, "other", WRITER).json()["ticket"]
         for path in ("other/transcript", "unknown", "%ff", "other/events?after=x", "other/nothing"):
             mark = "&" if "?" in path else "?"
-            httpx.get(f"{server.url}/v1/conversations/{path}{mark}ticket={ticket}")
+            HTTP.get(f"{server.url}/v1/conversations/{path}{mark}ticket={ticket}")
         with socket.create_connection(("127.0.0.1", server.port)) as broken:
             broken.sendall(f"GET /v1/conversations?ticket={ticket} NONSENSE\r\n\r\n".encode())
             broken.recv(1000)
@@ -153,10 +153,10 @@ def test_a_name_that_was_pointed_at_this_machine_gets_nothing(open_one: Served) 
         "localhost.evil.example",
         "[::",
     ):
-        answer = httpx.get(f"{open_one.url}/v1/conversations", headers={"Host": host})
+        answer = HTTP.get(f"{open_one.url}/v1/conversations", headers={"Host": host})
         assert answer.status_code == 421, host
     for host in ("localhost", "LOCALHOST:1", "127.0.0.1", "[::1]:80", "localhost."):
-        assert httpx.get(f"{open_one.url}/v1/conversations", headers={"Host": host}).status_code == 200, host
+        assert HTTP.get(f"{open_one.url}/v1/conversations", headers={"Host": host}).status_code == 200, host
 
 
 def test_a_page_of_others_changes_nothing_on_a_server_that_asks_nobody(open_one: Served) -> None:
@@ -168,24 +168,24 @@ def test_a_page_of_others_changes_nothing_on_a_server_that_asks_nobody(open_one:
         f"http://localhost:{open_one.port + 1}",
         f"https://127.0.0.1:{open_one.port}",
     ):
-        assert httpx.post(f"{url}/compact", headers={"Origin": origin}).status_code == 403
-        assert httpx.post(f"{url}/runs/r/cancel", headers={"Origin": origin}).status_code == 403
-    assert httpx.get(url).json()["floor"] == 0
-    assert httpx.post(f"{url}/compact", json={"dry_run": True}, headers={"Origin": open_one.url}).status_code == 200
+        assert HTTP.post(f"{url}/compact", headers={"Origin": origin}).status_code == 403
+        assert HTTP.post(f"{url}/runs/r/cancel", headers={"Origin": origin}).status_code == 403
+    assert HTTP.get(url).json()["floor"] == 0
+    assert HTTP.post(f"{url}/compact", json={"dry_run": True}, headers={"Origin": open_one.url}).status_code == 200
 
 
 def test_only_named_origins_may_read_and_errors_say_so_too(guarded: Served) -> None:
     url = f"{guarded.url}/v1/conversations/other"
     for address in (url, f"{url}/unknown"):
         for status, headers in ((200, bearer(WRITER)), (401, {})):
-            answer = httpx.get(address, headers={"Origin": "https://app.example", **headers})
+            answer = HTTP.get(address, headers={"Origin": "https://app.example", **headers})
             assert answer.status_code in (status, 404)
             assert answer.headers["access-control-allow-origin"] == "https://app.example"
             assert "Origin" in answer.headers["vary"]
-    other = httpx.get(url, headers={"Origin": "https://evil.example", **bearer(WRITER)})
+    other = HTTP.get(url, headers={"Origin": "https://evil.example", **bearer(WRITER)})
     assert "access-control-allow-origin" not in other.headers
     asked = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
-    preflight = httpx.options(f"{url}/events", headers=asked)
+    preflight = HTTP.options(f"{url}/events", headers=asked)
     assert preflight.status_code == 204
     assert "idempotency-key" in preflight.headers["access-control-allow-headers"]
 
@@ -227,7 +227,7 @@ def test_odd_requests_are_refused_and_the_server_goes_on(guarded: Served) -> Non
             client.sendall(sent)
             with contextlib.suppress(ConnectionResetError):
                 assert client.recv(4000).split(b" ")[1:2] in ([b"400"], [b"401"], [b"404"], [b"415"], [])
-    assert httpx.get(f"{guarded.url}/v1/docs").status_code == 200
+    assert HTTP.get(f"{guarded.url}/v1/docs").status_code == 200
 
 
 def test_a_file_of_tokens_that_can_not_be_read_is_named(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_what_fails_is_logged_without_what_was_sent(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = process.stdout.readline().split()[-1]
-        answer = httpx.get(f"{url}/v1/conversations/c?ticket=AAAAAAAAAAAA", headers={"Authorization": f"Bearer {WRITER}"})
+        answer = HTTP.get(f"{url}/v1/conversations/c?ticket=AAAAAAAAAAAA", headers={"Authorization": f"Bearer {WRITER}"})
         process.terminate()
         told = process.communicate()[1]
     assert (answer.status_code, answer.json()["error"]) == (500, "internal_error")

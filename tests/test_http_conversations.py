@@ -70,7 +70,8 @@ async def test_a_list_is_asked_for_in_words_that_mean_something(client: httpx.As
 async def test_the_transcript_comes_in_pages_from_the_end(ledger: Ledger, client: httpx.AsyncClient) -> None:
     for number in range(1, 8):
         await ledger.record("a/b", turn(number))
-    url, before, pages = "/v1/conversations/a%2Fb/transcript", {}, []
+    url, pages = "/v1/conversations/a%2Fb/transcript", []
+    before: dict[str, str] = {}
     while True:
         page = (await client.get(url, params={"limit": 3, **before})).json()
         pages.append(page["messages"])

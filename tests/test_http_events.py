@@ -14,8 +14,8 @@ import pytest
 from ledger import open_ledger
 from ledger.http.frames import encode_batch, one_line
 from stream import Event, NewEvent
+from tests.http_client import HTTP, follow
 from tests.serving import serve
-from tests.sse_follower import follow
 from tests.talk import finished, new, said, started
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def chat(served: Served, request: pytest.FixtureRequest) -> str:
 def post(chat: str, events: Sequence[NewEvent], **headers: str) -> httpx.Response:
     given = ",".join(f'{{"type":{json.dumps(event.type)},"data":{event.data.decode()}}}' for event in events)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return httpx.post(f"{chat}/events", content=f"[{given}]", headers=JSON | named)
+    return HTTP.post(f"{chat}/events", content=f"[{given}]", headers=JSON | named)
 
 
 def run(run_id: str, text: str = "hello") -> list[NewEvent]:
@@ -63,7 +63,7 @@ def test_events_come_from_the_first_with_their_numbers_and_types(chat: str) -> N
 
 def test_the_first_that_comes_is_how_long_to_wait(chat: str) -> None:
     post(chat, [new("tick")])
-    with httpx.stream("GET", f"{chat}/events") as response:
+    with HTTP.stream("GET", f"{chat}/events") as response:
         assert next(response.iter_raw()).startswith(b"retry: ")
 
 
@@ -80,7 +80,7 @@ def test_the_header_wins_over_the_address(chat: str) -> None:
 @pytest.mark.parametrize("after", ["-1", "1.5", "x", "٣", "9" * 30, "+1", " 1", "1_0"])
 def test_a_position_that_is_none_is_refused(chat: str, after: str) -> None:
     post(chat, [new("tick")])
-    answer = httpx.get(f"{chat}/events", params={"after": after})
+    answer = HTTP.get(f"{chat}/events", params={"after": after})
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_number")
 
 
@@ -128,23 +128,23 @@ def test_a_type_with_line_breaks_makes_no_field_of_its_own() -> None:
 def test_what_can_not_be_taken_is_refused_with_its_place_and_nothing_is_kept(
     chat: str, body: bytes, status: int, index: int | None
 ) -> None:
-    answer = httpx.post(f"{chat}/events", content=body, headers=JSON)
+    answer = HTTP.post(f"{chat}/events", content=body, headers=JSON)
     told = answer.json()
     assert (answer.status_code, told.get("index"), answer.headers["content-type"]) == (
         status, index, "application/problem+json",
     )  # fmt: skip
     assert told["detail"]
-    assert httpx.get(chat).status_code == 404
+    assert HTTP.get(chat).status_code == 404
 
 
 def test_a_body_of_another_type_or_above_the_limit_is_not_taken(chat: str) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", "application/jsonx"):
-        assert httpx.post(f"{chat}/events", content=b"[]", headers={"Content-Type": kind}).status_code == 415
+        assert HTTP.post(f"{chat}/events", content=b"[]", headers={"Content-Type": kind}).status_code == 415
     large = b'[{"type":"a","data":{"a":"%s"}}]' % (b"x" * 1_000_001)
-    assert httpx.post(f"{chat}/events", content=large, headers=JSON).status_code == 413
+    assert HTTP.post(f"{chat}/events", content=large, headers=JSON).status_code == 413
     pieces = (large[at : at + 65536] for at in range(0, len(large), 65536))
-    assert httpx.post(f"{chat}/events", content=pieces, headers=JSON).status_code == 413
-    assert httpx.get(chat).status_code == 404
+    assert HTTP.post(f"{chat}/events", content=pieces, headers=JSON).status_code == 413
+    assert HTTP.get(chat).status_code == 404
 
 
 def test_an_append_elsewhere_than_expected_is_a_conflict_that_tells_the_head(chat: str) -> None:
@@ -159,7 +159,7 @@ def test_a_repeat_is_answered_as_the_first_time_and_adds_nothing(chat: str) -> N
     again = post(chat, [new("a"), new("b")], Expected_Seq="0", Idempotency_Key="k")
     assert (again.status_code, again.json()) == (200, first.json() | {"first_seq": 1, "last_seq": 2})
     assert post(chat, [new("other")], Expected_Seq="0", Idempotency_Key="k").status_code == 409
-    assert httpx.get(chat).json()["head"] == 3
+    assert HTTP.get(chat).json()["head"] == 3
 
 
 @pytest.mark.parametrize("headers", [{"Idempotency_Key": "k"}, {"Expected_Seq": "x"}, {"Expected_Seq": "-1"}])
@@ -170,7 +170,7 @@ def test_headers_that_mean_nothing_are_refused(chat: str, headers: dict[str, str
 
 
 def test_who_never_knew_a_conversation_gets_404_and_who_did_is_told_that_there_is_nothing(chat: str) -> None:
-    assert httpx.get(f"{chat}/events").status_code == 404
+    assert HTTP.get(f"{chat}/events").status_code == 404
     with follow(f"{chat}/events", Last_Event_ID="4") as frames:
         nothing = next(frames)
         post(chat, [new("tick")])
@@ -182,7 +182,7 @@ def compacted(chat: str) -> int:
     """A turn that is committed, and one under way; the head."""
     post(chat, run("r1", "what was said"))
     post(chat, [started("r2", "r1.1"), *said("r2", "r2.1", "on its way")[:3]])
-    done = httpx.post(f"{chat}/compact").json()
+    done = HTTP.post(f"{chat}/compact").json()
     assert done["binds"] == "open_run:r2"
     assert done["floor"] == len(run("r1"))
     head: int = done["head"]
@@ -226,7 +226,7 @@ def test_many_messages_are_told_by_a_link_to_just_those(chat: str) -> None:
         snapshot = next(frames)
     assert len(snapshot.data) < 1000
     post(chat, [started("r3", "r2.1"), *said("r3", "r3.1", "later"), finished("r3")])
-    page = httpx.get(httpx.URL(f"{chat}/events").join(snapshot.said["transcript"])).json()
+    page = HTTP.get(httpx.URL(f"{chat}/events").join(snapshot.said["transcript"])).json()
     assert [message["id"] for message in page["messages"]] == ["r1.1", "r2.1"]
 
 
@@ -234,7 +234,7 @@ def test_a_follower_that_is_in_the_middle_hears_of_an_erasure(chat: str, served:
     post(chat, run("r1", "a secret"))
     with follow(f"{chat}/events") as frames:
         frames.take(len(run("r1")))
-        name = httpx.get(chat).json()["conversation"]
+        name = HTTP.get(chat).json()["conversation"]
         command = [sys.executable, "-m", "ledger.admin", "--data", served.database, "erase", "--yes", "--", name]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         seen = next(frames)

@@ -10,7 +10,6 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 from schemathesis.checks import CHECKS, load_all_checks
 
+from tests.http_client import HTTP
 from tests.serving import serve
 from tests.talk import finished, said, started
 
@@ -45,9 +45,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             url = f"{server.url}/v1/conversations/c{number}/events"
             talk = [started("r1"), *said("r1", "r1.1", "hello"), finished("r1"), started("r2", "r1.1")]
             events = [{"type": event.type, "data": json.loads(event.data)} for event in talk]
-            httpx.post(url, json=events).raise_for_status()
+            HTTP.post(url, json=events).raise_for_status()
         yield server
-        assert httpx.get(f"{server.url}/v1/conversations").status_code == 200
+        assert HTTP.get(f"{server.url}/v1/conversations").status_code == 200
         assert server.stop() == 0
         command = [sys.executable, "-m", "ledger.admin", "--data", server.database, "verify", "--json"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -55,7 +55,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def operations(served: Served) -> list[tuple[str, str]]:
-    paths = httpx.get(f"{served.url}/v1/openapi.json").json()["paths"]
+    paths = HTTP.get(f"{served.url}/v1/openapi.json").json()["paths"]
     return [(path, method) for path, there in paths.items() for method in there if method != "parameters"]
 
 
@@ -67,7 +67,7 @@ def fuzz(served: Served, examples: int) -> Counter[tuple[str, int]]:
     """How often each operation answered with which status."""
     load_all_checks()
     seen = Counter[tuple[str, int]]()
-    checks = [check for check in CHECKS.get_all() if check.__name__ not in LEFT_OUT]
+    checks: list[Any] = [check for check in CHECKS.get_all() if check.__name__ not in LEFT_OUT]
     schema = schemathesis.openapi.from_url(f"{served.url}/v1/openapi.json")
     for found, mode in itertools.product(schema.get_all_operations(), schemathesis.GenerationMode):
         operation = found.ok()
@@ -76,7 +76,7 @@ def fuzz(served: Served, examples: int) -> Counter[tuple[str, int]]:
 
         @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None)
         @given(known=st.booleans(), case=operation.as_strategy(generation_mode=mode))
-        def attempt(known: bool, case: schemathesis.Case) -> None:  # noqa: FBT001 - drawn by chance
+        def attempt(known: bool, case: schemathesis.Case[Any]) -> None:  # noqa: FBT001 - drawn by chance
             if known:
                 case.path_parameters.update({name: KNOWN[name] for name in case.path_parameters})
             answered = case.call_and_validate(base_url=served.url, checks=checks, timeout=20)

@@ -131,9 +131,9 @@ class Events:
                 try:
                     with self._service.tails.join(conversation, after=after, incarnation=incarnation) as follower:
                         while True:
-                            batch = await follower.next()
+                            frames = encode(await follower.next())  # the events are let go while they are sent
                             after = follower.after
-                            yield encode(batch) if batch else b""
+                            yield frames
                 except (Truncated, Diverged):
                     try:
                         replay = await take_replay(self._ledger.engine, conversation)

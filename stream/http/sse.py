@@ -20,6 +20,7 @@ HEADERS: Final = {
     "x-accel-buffering": "no",
     "x-content-type-options": "nosniff",
 }
+_SLICE_BYTES: Final = 64 * 1024
 T = TypeVar("T")
 
 
@@ -87,8 +88,10 @@ class EventStream:
     async def _send_all(self, follower: Follower, send: Send) -> None:
         clock = anyio.current_time
         async for chunk in self._source:
-            follower.sending_since = clock()
-            await send({"type": "http.response.body", "body": chunk or HEARTBEAT, "more_body": True})
+            for begin in range(0, len(chunk) or 1, _SLICE_BYTES):  # the connection copies what it is given
+                follower.sending_since = clock()
+                part = chunk[begin : begin + _SLICE_BYTES] or HEARTBEAT
+                await send({"type": "http.response.body", "body": part, "more_body": True})
             follower.sending_since = None
 
 

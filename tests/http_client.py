@@ -1,15 +1,19 @@
-"""A client of server-sent events for tests: frames as they come over a real connection."""
+"""A client of HTTP for tests, and of server-sent events: frames as they come over a real connection."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import httpx
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+HTTP: Final = httpx.Client(verify=False, limits=httpx.Limits(max_keepalive_connections=0))
+"""For all tests: to make one takes longer than a request. No connection outlives its request, so none is of a dead server."""
 
 
 class Frame(NamedTuple):
@@ -67,5 +71,5 @@ def _lines(chunks: Iterator[bytes]) -> Iterator[str]:
 def follow(url: str, timeout: float = 20.0, **headers: str) -> Iterator[Frames]:
     """The frames of a URL; a header's `_` stands for `-`."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    with httpx.stream("GET", url, headers=named, timeout=timeout) as response:
+    with HTTP.stream("GET", url, headers=named, timeout=timeout) as response:
         yield Frames(response)
