@@ -162,7 +162,9 @@ def test_a_repeat_is_answered_as_the_first_time_and_adds_nothing(chat: str) -> N
     assert HTTP.get(chat).json()["head"] == 3
 
 
-@pytest.mark.parametrize("headers", [{"Idempotency_Key": "k"}, {"Expected_Seq": "x"}, {"Expected_Seq": "-1"}])
+@pytest.mark.parametrize(
+    "headers", [{"Idempotency_Key": "k"}, {"Expected_Seq": "x"}, {"Expected_Seq": "-1"}, {"Expected_Seq": str(2**63 - 1)}]
+)
 def test_headers_that_mean_nothing_are_refused(chat: str, headers: dict[str, str]) -> None:
     assert post(chat, [new("a")], **headers).status_code == 400
     key = post(chat, [new("a")], Expected_Seq="0", Idempotency_Key="k" * 257)

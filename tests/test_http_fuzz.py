@@ -9,7 +9,9 @@ import subprocess
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
+import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
@@ -93,6 +95,24 @@ def test_every_endpoint_answers_as_it_declares(served: Served) -> None:
         "GET /v1/conversations/{id}/transcript", "POST /v1/conversations/{id}/runs/{run}/cancel", "POST /v1/tickets",
     }  # fmt: skip
     assert seen["POST /v1/conversations/{id}/events", 422], "what is wrong was not tried"
+
+
+@settings(max_examples=60)
+@given(
+    name=st.binary(min_size=1, max_size=20), after=st.binary(max_size=25), life=st.binary(max_size=10),
+    last=st.from_regex(rb"[!-~\x80-\xff]{1,25}", fullmatch=True),
+)  # fmt: skip
+def test_whatever_position_a_follower_says_he_gets_events_or_why_not(
+    served: Served, name: bytes, after: bytes, last: bytes, life: bytes
+) -> None:
+    """Of a conversation that is there, and of one by any name."""
+    for path in (b"c1", quote(name, safe="").encode()):
+        query = f"after={quote(after, safe='')}&incarnation={quote(life, safe='')}".encode()
+        url = httpx.URL(served.url).copy_with(raw_path=b"/v1/conversations/%s/events?%s" % (path.replace(b".", b"%2E"), query))
+        for headers in ({}, {b"Last-Event-ID": last}):
+            with HTTP.stream("GET", url, headers=headers) as answer:
+                assert answer.status_code in (200, 400, 404)
+                assert answer.status_code != 404 or path != b"c1"
 
 
 @pytest.mark.heavy

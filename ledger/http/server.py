@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
+from ledger.http.connections import Connection
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -32,7 +34,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 lifespan="on",
                 server_header=False,
-                http="h11",  # it limits what a request has before its body
+                http=Connection,
                 h11_max_incomplete_event_size=MAX_HEAD_BYTES,
                 ws="none",
                 timeout_keep_alive=KEEP_ALIVE_S,
