@@ -56,10 +56,10 @@ async def test_a_head_is_answered_and_ends() -> None:
 
 async def test_a_connection_on_which_no_request_becomes_whole_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEAD_S", 0.3)
-    async with open_store("memory:") as store, anyio.create_task_group() as group:
-        app = wrap([], service := serve_store(store))
-        app.state.service = service
-        with listen("127.0.0.1", 0) as listener:
+    with listen("127.0.0.1", 0) as listener:
+        async with open_store("memory:") as store, anyio.create_task_group() as group:
+            app = wrap([], service := serve_store(store))
+            app.state.service = service
             server = Server(app)
             assert server.config.http is Connection
             group.start_soon(server.serve, [listener])
