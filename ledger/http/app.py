@@ -5,20 +5,20 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-import anyio
 from starlette.routing import Route
 
 from ledger.http.conversations import Conversations
-from stream.http import wrap
+from stream.http import running, wrap
+from stream.http.durable import make_route
 from stream.http.service import serve_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from starlette.applications import Starlette
+    from starlette.routing import BaseRoute
 
     from ledger.ledger import Ledger
-    from stream.http import Service
 
 
 def make_app(ledger: Ledger, **options: Any) -> Starlette:
@@ -28,7 +28,8 @@ def make_app(ledger: Ledger, **options: Any) -> Starlette:
     `running(app.state.service)`, which ends those who follow.
     """
     service = serve_store(ledger.store, **options)
-    routes = [Route(path, endpoint, methods=methods) for path, endpoint, methods in Conversations(ledger, service).routes()]
+    routes: list[BaseRoute] = [make_route(service)]
+    routes += [Route(path, endpoint, methods=methods) for path, endpoint, methods in Conversations(ledger, service).routes()]
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -38,15 +39,3 @@ def make_app(ledger: Ledger, **options: Any) -> Starlette:
     app = wrap(routes, service, lifespan=lifespan)
     app.state.service = service
     return app
-
-
-@contextlib.asynccontextmanager
-async def running(service: Service) -> AsyncIterator[None]:
-    """While the block lasts, those who never read are let go; at its end all who follow are ended."""
-    async with anyio.create_task_group() as group:
-        group.start_soon(service.followers.watch)
-        try:
-            yield
-        finally:
-            service.followers.close()
-            group.cancel_scope.cancel()
