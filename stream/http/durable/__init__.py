@@ -6,5 +6,6 @@ file of its own. Sections in docstrings are those of the protocol's specificatio
 """
 
 from stream.http.durable.app import DurableStreams, make_app, make_route
+from stream.http.durable.truncating import truncate
 
-__all__ = ["DurableStreams", "make_app", "make_route"]
+__all__ = ["DurableStreams", "make_app", "make_route", "truncate"]

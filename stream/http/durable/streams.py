@@ -166,18 +166,15 @@ class Streams:
             return None
         self._known[stream.id] = stream
         self._remember(path, number)
-        await self.save(stream)
         return stream
 
     async def save(self, stream: Stream) -> None:
-        """Saves its state, by which it is known though its first events may be truncated."""
+        """Saves its state, by which it is known without reading all of it, and though its first events are truncated."""
         snapshot = Snapshot(stream.id, PROJECTOR, kinds.VERSION, stream.head, self._clock_ms(), encode(stream.state))
-        is_first = not stream.saved_head
         stream.saved_head, stream.unsaved_bytes = stream.head, 0
         with contextlib.suppress(ValueError):  # deleted meanwhile
             await self._store.snapshots.save(snapshot)
-            if not is_first:
-                await retain(self._store.snapshots, stream.id, PROJECTOR, keep=_KEPT_SNAPSHOTS)
+            await retain(self._store.snapshots, stream.id, PROJECTOR, keep=_KEPT_SNAPSHOTS)
 
     def is_expired(self, stream: Stream) -> bool:
         """Whether its time is over."""
