@@ -153,17 +153,37 @@ def test_who_waits_is_told_what_another_server_did(tmp_path: Path, then: str, st
         assert answers[0].content == (b"2" if then == "POST" else answers[0].content)
 
 
+def test_a_server_that_stops_lets_go_of_those_who_wait(tmp_path: Path) -> None:
+    with serve(tmp_path / "streams.db", "--long-poll-timeout", "60") as server:
+        httpx.put(url_of(server, "a"), headers=TEXT)
+        answers: list[httpx.Response] = []
+
+        def wait() -> None:
+            answers.append(httpx.get(url_of(server, "a") + "?offset=now&live=long-poll", timeout=60))
+
+        waiting = [threading.Thread(target=wait) for _ in range(20)]
+        for each in waiting:
+            each.start()
+        time.sleep(0.5)
+        began = time.monotonic()
+        server.stop()
+        for each in waiting:
+            each.join()
+        assert time.monotonic() - began < 3
+        assert [answer.status_code for answer in answers] == [204] * 20
+
+
 def test_a_time_to_live_goes_on_over_a_kill(tmp_path: Path) -> None:
     with serve(tmp_path / "streams.db") as server:
-        httpx.put(url_of(server, "a"), headers=TEXT | {"Stream-TTL": "3"})
-        until = time.monotonic() + 2.5
+        httpx.put(url_of(server, "a"), headers=TEXT | {"Stream-TTL": "2"})
+        until = time.monotonic() + 1.6
         while time.monotonic() < until:
             assert httpx.get(url_of(server, "a")).status_code == 200
             time.sleep(0.05)
         server.restart()
-        time.sleep(max(0.0, until + 1.5 - time.monotonic()))  # 4 s after its creation, 1.5 s after the last look
+        time.sleep(max(0.0, until + 1.2 - time.monotonic()))  # 2.8 s after its creation, 1.2 s after the last look
         assert httpx.head(url_of(server, "a")).status_code == 200
-        time.sleep(3)
+        time.sleep(2)
         assert httpx.head(url_of(server, "a")).status_code == 404
 
 

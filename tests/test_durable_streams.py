@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -312,3 +313,40 @@ def test_a_cursor_goes_on() -> None:
     assert next_cursor("garbage", now_s=now_s) == next_cursor("9" * 30, now_s=now_s) == present
     assert int(next_cursor(present, now_s=now_s)) > int(present)
     assert next_cursor(str(int(present) - 1), now_s=now_s) == present
+
+
+HEADER_NAMES = ["Content-Type", "Stream-TTL", "Stream-Expires-At", "Stream-Closed", "Stream-Seq", "Stream-Forked-From",
+                "Stream-Fork-Offset", "Stream-Fork-Sub-Offset", "Producer-Id", "Producer-Epoch", "Producer-Seq",
+                "If-None-Match"]  # fmt: skip
+VALUES = st.one_of(
+    st.sampled_from(["0", "1", "2", "-1", "true", "TRUE", "text/plain", "application/json", "now", "a", "/v1/stream/a", '"x"',
+                     "2030-01-01T00:00:00Z", "0000000000000000_0000000000000002", "*"]),
+    st.text(st.characters(min_codepoint=1, max_codepoint=255), max_size=20),
+)  # fmt: skip
+HARMLESS = {200, 201, 204, 304, 400, 403, 404, 409, 410, 413}
+
+
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from(["GET", "HEAD", "POST", "PUT", "DELETE"]),
+    st.dictionaries(st.sampled_from(HEADER_NAMES), VALUES, max_size=6),
+    st.dictionaries(st.sampled_from(["offset", "live", "cursor", "x"]), VALUES, max_size=3), st.binary(max_size=12),
+)  # fmt: skip
+def test_whatever_is_sent_gets_an_answer_and_what_is_refused_changes_nothing(
+    method: str, headers: dict[str, str], query: dict[str, str], body: bytes
+) -> None:
+    async def ask() -> None:
+        store = MemoryStore()
+        async with Worker(store) as worker:
+            worker.endpoint._reader._rotate_s = 0.0
+            await worker.make("a", content=b"text")
+            before = await store.bounds(stream_id("a", 1))
+            sent = {name.encode(): value.encode("latin-1") for name, value in headers.items()}
+            answer = await worker.request(method, "a", content=body, headers=sent, params=query)
+            assert answer.status_code in HARMLESS, answer.text
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            if answer.status_code >= 400:
+                assert await store.bounds(stream_id("a", 1)) == before
+                assert method == "HEAD" or answer.json()["detail"]
+
+    anyio.run(ask)

@@ -69,7 +69,7 @@ class EventStream:
             with self._followers.enter() as follower:
                 await send({"type": "http.response.start", "status": 200, "headers": self._headers})
                 async with anyio.create_task_group() as group:
-                    group.start_soon(_await_leaving, receive, group.cancel_scope)
+                    group.start_soon(await_leaving, receive, group.cancel_scope)
                     await self._send_all(follower, send)
                     is_whole = True
                     group.cancel_scope.cancel()
@@ -87,7 +87,8 @@ class EventStream:
             follower.sending_since = None
 
 
-async def _await_leaving(receive: Receive, scope: anyio.CancelScope) -> None:
+async def await_leaving(receive: Receive, scope: anyio.CancelScope) -> None:
+    """Cancels the scope when the client has gone."""
     while (await receive())["type"] != "http.disconnect":
         pass
     scope.cancel()

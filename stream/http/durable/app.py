@@ -117,7 +117,7 @@ class DurableStreams:
             return await self._reader.follow(stream, query)
         if query.live is None:
             return await self._reader.read(stream, query, request.headers)
-        answer = await self._reader.poll(stream, query)
+        answer = await self._reader.poll(stream, query, request.receive)
         if answer is None:
             await self._find(path)
             raise Problem(410, "gone", "the stream was deleted while you waited, and another one is there now")

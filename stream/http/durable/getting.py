@@ -18,12 +18,13 @@ from stream.http.durable.paths import read_id
 from stream.http.durable.reading import PAGE_BYTES, Page, messages_of, read_page
 from stream.http.durable.state import CLOSE, DELETE, RETIRE
 from stream.http.problems import Problem
-from stream.http.sse import EventStream
+from stream.http.sse import EventStream, await_leaving
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from starlette.datastructures import Headers, QueryParams
+    from starlette.types import Receive
 
     from stream.http.durable.streams import Stream
     from stream.http.service import Service
@@ -78,15 +79,13 @@ class Reader:
             return Response(status_code=304, headers=told)
         return _answer(stream, messages.join(page.messages, state.config.media), told)
 
-    async def poll(self, stream: Stream, query: Query) -> Response | None:
+    async def poll(self, stream: Stream, query: Query, receive: Receive) -> Response | None:
         """A page as soon as there is something in it, or 204 (2.8); None where the stream ends meanwhile."""
-        page = await self._first(stream, query)
-        if not page.messages and not page.is_closed:
-            with anyio.move_on_after(self._service.long_poll_s):
-                coming = await self._next_page(stream, page)
-                if coming is None:
-                    return None
-                page = coming
+        page: Page | None = await self._first(stream, query)
+        if page is not None and not page.messages and not page.is_closed:
+            page = await self._await_page(stream, page, receive)
+        if page is None:
+            return None
         told = _about(page) | {CURSOR: next_cursor(query.cursor), "Cache-Control": "no-store"}
         if not page.messages:
             return Response(status_code=204, headers=told)
@@ -105,6 +104,23 @@ class Reader:
             return Page([], state.end, is_at_end=True, is_closed=state.is_closed, head=stream.head)
         return await read_page(self._service.store, stream, query.after)
 
+    async def _await_page(self, stream: Stream, page: Page, receive: Receive) -> Page | None:
+        """The next page; the same if none comes in time, the client goes, or the server closes; None where nothing follows."""
+        found: Page | None = page
+        failure: Exception | None = None
+        with self._service.followers.enter():
+            async with anyio.create_task_group() as group:
+                group.start_soon(await_leaving, receive, group.cancel_scope)
+                with anyio.move_on_after(self._service.long_poll_s):
+                    try:
+                        found = await self._next_page(stream, page)
+                    except Exception as error:  # noqa: BLE001 - a group would wrap it
+                        failure = error
+                group.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return found
+
     async def _next_page(self, stream: Stream, page: Page) -> Page | None:
         with self._service.tails.join(stream.id, after=page.head) as follower:
             while True:
@@ -113,16 +129,14 @@ class Reader:
                 except Truncated:
                     return None
                 pages, is_over = _pages_of(stream, batch)
-                if pages:
-                    return pages[0]
-                if is_over:
-                    return None
+                if pages or is_over:
+                    return pages[0] if pages else None
 
     async def _frames(self, stream: Stream, page: Page, cursor: str | None) -> AsyncGenerator[bytes, None]:
         media = stream.state.config.media
         ends_at = anyio.current_time() + self._rotate_s
         while True:
-            yield _frame(page, media, cursor)
+            yield _frame(page, media, next_cursor(cursor))
             if page.is_closed:
                 return
             if page.is_at_end:
@@ -138,9 +152,9 @@ class Reader:
                     return
                 if batch is None:
                     return
-                pages, is_over = _pages_of(stream, batch)
-                for each in pages:
-                    yield _frame(each, media, cursor)
+                frames, is_over = _frames_of(stream, batch, next_cursor(cursor))
+                for each in frames:
+                    yield each
                 if is_over:
                     return
                 if not batch:
@@ -191,12 +205,23 @@ def _is_known(headers: Headers, etag: str) -> bool:
     return etag in given or "*" in given
 
 
-def _frame(page: Page, media: str, cursor: str | None) -> bytes:
+def _frames_of(stream: Stream, batch: Sequence[Event], cursor: str) -> tuple[list[bytes], bool]:
+    """What has come as events of the connection: made once for all who follow the stream and are not behind."""
+    known = stream.framed
+    if known is None or known[0] is not batch or known[1] != cursor:
+        pages, is_over = _pages_of(stream, batch)
+        known = (batch, cursor, [_frame(page, stream.state.config.media, cursor) for page in pages], is_over)
+        if batch:
+            stream.framed = known
+    return known[2], known[3]
+
+
+def _frame(page: Page, media: str, cursor: str) -> bytes:
     control: dict[str, Any] = {"streamNextOffset": str(page.next)}
     if page.is_closed:
         control["streamClosed"] = True
     else:
-        control["streamCursor"] = next_cursor(cursor)
+        control["streamCursor"] = cursor
     if page.is_at_end:
         control["upToDate"] = True
     told = b"event: control\ndata:" + msgspec.json.encode(control) + b"\n\n"

@@ -23,7 +23,7 @@ CLOSED: Final = "Stream-Closed"
 CURSOR: Final = "Stream-Cursor"
 _WHOLE: Final = re.compile(r"0|[1-9][0-9]*", re.ASCII)
 _DIGITS: Final = re.compile(r"[0-9]{1,16}", re.ASCII)
-_MEDIA: Final = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+\s*(;.*)?", re.ASCII)
+_MEDIA: Final = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+ *(;[ -~]*)?", re.ASCII)
 _MAX_INTEGER: Final = 2**53 - 1
 _MAX_WHOLE_DIGITS: Final = 12
 DEFAULT_MEDIA: Final = "application/octet-stream"
@@ -67,7 +67,7 @@ def read_lifetime(headers: Headers) -> Lifetime:
         raise Problem(400, "invalid_header", "name Stream-TTL or Stream-Expires-At, not both")
     try:
         ends_at = dt.datetime.fromisoformat(given)
-        if ends_at.tzinfo is None or "T" not in given.upper():
+        if ends_at.tzinfo is None or "T" not in given.upper() or not given.isascii():
             raise ValueError
         return Lifetime(None, given, int(ends_at.timestamp() * 1000))
     except (ValueError, OverflowError):

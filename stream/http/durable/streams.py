@@ -42,6 +42,8 @@ class Stream:
         self.lock = asyncio.Lock()
         self.saved_head = 0
         self.unsaved_bytes = 0
+        self.framed: tuple[Sequence[Event], str, list[bytes], bool] | None = None
+        """What came last, and as what it is shown to those who follow."""
         self.is_finished = False
         """Whether nothing is left to do of its end."""
 
