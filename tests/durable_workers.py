@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -13,7 +12,7 @@ from stream.http.durable.paths import ROOT
 from stream.http.service import serve_store, wrap
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from stream import AppendResult, EventStore, NewEvent
 
@@ -47,7 +46,10 @@ class Worker(httpx.AsyncClient):
 
 
 class Meddler:
-    """A store that lets somebody else act right before an append that holds an event of the type, or a look at a producer."""
+    """A store that lets somebody else act: right before an append of an event of a type, or right behind a look.
+
+    `before` is the type, or `(producer)` or `(bounds)` for the first such look.
+    """
 
     def __init__(self, store: EventStore, before: str, act: Callable[[], Awaitable[object]]) -> None:
         self._store = store
@@ -68,6 +70,12 @@ class Meddler:
             await self._once()
         return found
 
+    async def bounds(self, stream_id: str) -> Any:
+        found = await self._store.bounds(stream_id)
+        if self._before == "(bounds)":
+            await self._once()
+        return found
+
     async def _once(self) -> None:
         act, self._act = self._act, None
         if act is not None:
@@ -85,16 +93,6 @@ class Clock:
 
     def pass_s(self, seconds: float) -> None:
         self.now_ms += int(seconds * 1000)
-
-
-@contextlib.asynccontextmanager
-async def working(*workers: Worker) -> AsyncIterator[None]:
-    """Closes the clients at the end."""
-    try:
-        yield
-    finally:
-        for worker in workers:
-            await worker.aclose()
 
 
 def _named(headers: dict[str, str]) -> dict[str, str]:

@@ -94,6 +94,13 @@ async def test_a_path_is_created_once(store: EventStore, other: Worker, media: s
         assert await worker.text("a") == "other"
 
 
+async def test_a_path_that_was_free_a_moment_ago_gets_no_second_life_beside_the_first(store: EventStore, other: Worker) -> None:
+    async with meddle(store, "(bounds)", lambda: other.make("a", content=b"other")) as worker:
+        assert (await worker.make("a", content=b"mine")).status_code == 200
+        assert await worker.text("a") == "other"
+        assert not (await store.bounds(stream_id("a", 2))).head
+
+
 async def test_many_processes_create_one_life_after_another(store: EventStore) -> None:
     workers = [Worker(store) for _ in range(4)]
     for life in range(1, 12):
@@ -128,6 +135,22 @@ async def test_a_source_that_is_forked_while_it_is_deleted_is_kept(store: EventS
         assert (await worker.delete("source")).status_code == 204
         assert (await worker.get("source")).status_code == 410
         assert await worker.text("fork") == "text"
+
+
+async def test_a_fork_that_comes_while_the_others_are_looked_at_is_not_overlooked(store: EventStore) -> None:
+    worker: Worker
+
+    async def fork() -> None:
+        assert (await worker.make("fork", Stream_Forked_From="/v1/stream/source")).status_code == 201
+
+    async with meddle(store, "delete", fork) as worker:
+        await worker.make("source", content=b"text")
+        await store.append(stream_id("source", 1), [NewEvent("fork", stream_id("ghost", 1).encode())])  # and never created
+        assert (await worker.delete("source")).status_code == 204
+        assert await worker.text("fork") == "text"
+        assert (await worker.delete("fork")).status_code == 204
+        assert (await worker.get("source")).status_code == 404
+        assert (await worker.make("ghost")).status_code == 201
 
 
 async def test_a_deletion_that_was_broken_off_is_finished_by_whoever_comes(store: EventStore, other: Worker) -> None:

@@ -89,7 +89,7 @@ class DurableStreams:
             there = await self._streams.find(path)
             if there is not None and not there.state.is_gone:
                 return answer_existing(there, wanted)
-            number = await self._streams.next_number(path)
+            number = 1 if there is None else there.number + 1  # of what was seen: a newer one would be another's
             if source_path is None:
                 made = await create(self._streams, path, number, wanted)
             else:

@@ -9,7 +9,7 @@ import anyio
 import structlog
 
 from stream.clock import now_ms
-from stream.errors import Diverged, StoreClosed, StreamError
+from stream.errors import CorruptEvent, Diverged, StoreBusy, StoreClosed, StoreFull, StreamError
 from stream.http.durable.paths import read_id
 
 if TYPE_CHECKING:
@@ -74,11 +74,11 @@ class Expiry:
             if self._streams.is_expired(stream) or stream.state.is_gone:
                 await self._streams.end(stream, only_expired=True)
             ends_at_ms = stream.ends_at_ms()
-        except StoreClosed:
-            raise
-        except StreamError as error:  # one that can't be read does not keep the others
-            _LOG.warning("durable.stream_not_looked_at", stream_id=stream_id, error=type(error).__name__)
+        except CorruptEvent:  # it does not keep the others
+            _LOG.error("durable.stream_unreadable", stream_id=stream_id)
             return
+        except (StoreBusy, StoreFull):
+            ends_at_ms = self._clock_ms() + int(_RETRY_S * 1000)
         if ends_at_ms is not None:
             heapq.heappush(self._ends, (ends_at_ms, stream_id))
 

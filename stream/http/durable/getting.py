@@ -14,7 +14,6 @@ from stream.errors import Truncated
 from stream.http.durable import messages
 from stream.http.durable.headers import CLOSED, CURSOR, NEXT_OFFSET, UP_TO_DATE
 from stream.http.durable.offsets import Offset, next_cursor, read_offset
-from stream.http.durable.paths import read_id
 from stream.http.durable.reading import PAGE_BYTES, Page, messages_of, read_page
 from stream.http.durable.state import CLOSE, DELETE, RETIRE
 from stream.http.problems import Problem
@@ -162,9 +161,8 @@ class Reader:
 
     def _etag(self, stream: Stream, after: Offset, page: Page) -> str:
         """Of this life of the path, in this store, of the stretch, and of whether it is the last."""
-        _, number = read_id(stream.id) or ("", 0)
         end = ":c" if page.is_closed else ""
-        return f'"{self._service.store.incarnation[:8]}:{number}:{after}:{page.next}{end}"'
+        return f'"{self._service.store.incarnation[:8]}:{stream.number}:{after}:{page.next}{end}"'
 
 
 def _pages_of(stream: Stream, batch: Sequence[Event]) -> tuple[list[Page], bool]:

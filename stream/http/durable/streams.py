@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from stream.clock import now_ms
 from stream.errors import CorruptEvent, SeqConflict, Truncated
 from stream.http.durable import state as kinds
-from stream.http.durable.paths import stream_id
+from stream.http.durable.paths import read_id, stream_id
 from stream.http.durable.state import State, decode, encode
 from stream.records import Event, NewEvent, Snapshot
 from stream.snapshots import retain
@@ -35,6 +35,7 @@ class Stream:
 
     def __init__(self, id: str) -> None:  # noqa: A002 - the field's name
         self.id = id
+        _, self.number = read_id(id) or ("", 0)
         self.state = State()
         self.head = 0
         self.renewed_ms = 0
@@ -106,10 +107,6 @@ class Streams:
                 await self._finish(stream)
                 return stream
             self._numbers[path] = number + 1
-
-    async def next_number(self, path: str) -> int:
-        """The number of the life that a path without a living stream would get."""
-        return await self._newest(path) + 1
 
     async def open(self, stream: str) -> Stream:
         """A life of a path by the id of its stream in the store, as it is now; its head is 0 where it never began."""
