@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
 from stream import NewEvent, open_store
@@ -180,3 +182,36 @@ async def test_a_chain_of_forks_goes_with_its_last(other: Worker) -> None:
     assert (await other.delete("f59")).status_code == 204
     for n in range(60):
         assert (await other.get(f"f{n}")).status_code == 404
+
+
+async def test_whatever_happens_at_once_nothing_fails_and_nothing_is_left(store: EventStore) -> None:
+    """Three processes create, fork, append to, read and delete the same few paths; in the end every life has ended."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    workers = [Worker(store) for _ in range(3)]
+    paths = ["a", "b", "c", "d"]
+
+    async def act() -> None:
+        for _ in range(40):
+            worker, path, other = chance.choice(workers), chance.choice(paths), chance.choice(paths)
+            fork = {"Stream_Forked_From": other}
+            name, more = chance.choice(
+                [
+                    ("make", {"content": b"begin"}), ("make", fork | {"content": b"fork"}), ("make", fork), ("get", {}),
+                    ("add", {"content": b"more"}), ("add", {"content": b"last", "Stream_Closed": "true"}), ("delete", {}),
+                    ("delete", {}),
+                ]
+            )  # fmt: skip
+            answer: httpx.Response = await getattr(worker, name)(path, **more)
+            assert answer.status_code in (200, 201, 204, 404, 409, 410), answer.text
+
+    await asyncio.gather(*(act() for _ in range(6)))
+    for _ in range(len(paths)):  # a fork may hold another
+        for path in paths:
+            await workers[0].delete(path)
+    for path in paths:
+        assert (await workers[1].get(path)).status_code == 404
+    lives = [info async for info in store.streams(prefix="ds:")]
+    assert len(lives) > len(paths)
+    assert [info.stream_id for info in lives if info.origin != info.head] == []
