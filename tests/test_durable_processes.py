@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from ledger import open_ledger
+from ledger.http.server import listen
 from tests.serving import Served, serve
 
 if TYPE_CHECKING:
@@ -215,6 +216,12 @@ def test_requests_that_are_not_what_they_seem(tmp_path: Path) -> None:
         assert httpx.patch(url_of(server, "a/b")).status_code == 405
         assert httpx.get(url_of(server, "a/b") + "?offset=-1&offset=-1").status_code == 400
         assert httpx.get(url_of(server, "a/b") + "?live=often&offset=-1").status_code == 400
+
+
+def test_small_answers_are_sent_at_once() -> None:
+    """An event loop turns Nagle's waiting off (40 ms an answer) for sockets of which it sees that they are TCP."""
+    with listen("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
 
 
 @pytest.mark.anyio
