@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from stream import AppendResult, NewEvent
 
 
-async def record(engine: Engine, conversation: str, events: Sequence[NewEvent], *, expected_seq: int | None) -> AppendResult:
+async def record(
+    engine: Engine, conversation: str, events: Sequence[NewEvent], *, expected_seq: int | None, append_id: str | None = None
+) -> AppendResult:
     """See `Ledger.record`."""
     check_conversation_id(conversation)
     check_events(events)
@@ -31,7 +33,7 @@ async def record(engine: Engine, conversation: str, events: Sequence[NewEvent], 
         check_position("expected_seq", expected_seq)
     validate(events)
     while True:
-        result = await engine.store.append(conversation, events, expected_seq=expected_seq)
+        result = await engine.store.append(conversation, events, expected_seq=expected_seq, append_id=append_id)
         if not events or await engine.stays(conversation, result.last_seq):
             return result
 

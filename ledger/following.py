@@ -51,12 +51,12 @@ async def follow_conversation(
                 yield event
                 after = event.seq
         except (Truncated, Diverged):
-            replay = await _take_replay(engine, conversation)
+            replay = await take_replay(engine, conversation)
             yield replay
             after, incarnation = replay.last_seq, None
 
 
-async def _take_replay(engine: Engine, conversation: str) -> Replay:
+async def take_replay(engine: Engine, conversation: str) -> Replay:
     """The conversation as it is now, at one position of its log."""
     caught = await engine.catch_up(conversation)
     messages = [] if caught.leaf is None else await engine.tables.path(conversation, caught.leaf, MAX_REPLAYED + 1)

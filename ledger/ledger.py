@@ -100,10 +100,7 @@ class Ledger:
         format: str | None = None, trigger: str = "submit", model: str | None = None, provider: str | None = None,  # noqa: A002
         flush_ms: int = 100,
     ) -> Beginning:  # fmt: skip
-        """`async with ledger.run("chat") as run`: begins a run with the options of `begin_run`, and ends it.
-
-        `await ledger.run("chat")` leaves the end to you.
-        """
+        """`async with ledger.run("chat") as run`: begins as `begin_run`, and ends it; `await` of it leaves the end to you."""
         return Beginning(self._runs, conversation, RunOptions(run_id, parent, format, trigger, model, provider, flush_ms))
 
     def fork(
@@ -115,9 +112,11 @@ class Ledger:
         check_id("message_id", message_id)
         return Beginning(self._runs, conversation, RunOptions(run_id, message_id, format, trigger, model, provider, flush_ms))
 
-    async def record(self, conversation: str, events: Sequence[NewEvent], *, expected_seq: int | None = None) -> AppendResult:
-        """Appends events that a caller made itself, after checking each body. Raises `InvalidEvent`."""
-        return await record(self.engine, conversation, events, expected_seq=expected_seq)
+    async def record(
+        self, conversation: str, events: Sequence[NewEvent], *, expected_seq: int | None = None, append_id: str | None = None
+    ) -> AppendResult:
+        """Appends events that a caller made itself, after checking each body. Raises `InvalidEvent`; the rest as `append`."""
+        return await record(self.engine, conversation, events, expected_seq=expected_seq, append_id=append_id)
 
     async def take_in(self, conversation: str, history: History) -> ImportResult:
         """Records a history that another program has kept, as `projector.formats.READERS` read it; twice adds nothing.
@@ -306,9 +305,9 @@ class Ledger:
         """
         return await recover(self.engine, conversation, run_id, action, select=select)
 
-    async def cancel(self, conversation: str, run_id: str, *, by: str | None = None) -> None:
-        """Asks a run's producer, in whatever process, to stop (`Run.wait_for_cancel_request`). Raises `UnknownRun`."""
-        await cancel(self.engine, conversation, run_id, by=by)
+    async def cancel(self, conversation: str, run_id: str, *, by: str | None = None) -> bool:
+        """Asks a run's producer to stop (`Run.wait_for_cancel_request`); False if it has ended. Raises `UnknownRun`."""
+        return await cancel(self.engine, conversation, run_id, by=by)
 
     def follow(self, conversation: str, *, after: int = 0, incarnation: str | None = None) -> AsyncIterator[Event | Replay]:
         """The conversation's events after a position, each once, in order, and what comes; stop by leaving the loop.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from projector.json_text import JsonText, decode, learn
+from projector.json_text import JsonText, decode, learn, plain
 from projector.run_draft import Usage
 
 if TYPE_CHECKING:
@@ -38,6 +38,12 @@ class ConversationInfo(msgspec.Struct, frozen=True, gc=False):
         """The texts in `labels` of its metadata."""
         found = decode(self.metadata.get("labels", "[]"))
         return [label for label in found if isinstance(label, str)] if isinstance(found, list) else []
+
+
+def present_conversation(info: ConversationInfo) -> dict[str, Any]:
+    """What is listed of a conversation as plain values, JSON text decoded."""
+    record: dict[str, Any] = msgspec.to_builtins(info)
+    return record | {"labels": info.labels, "metadata": {name: plain(text) for name, text in info.metadata.items()}}
 
 
 class RunInfo(msgspec.Struct, frozen=True, gc=False):

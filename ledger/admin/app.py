@@ -102,7 +102,12 @@ app.add_typer(limits_app, name="limits")
 def run_app() -> int:
     """Runs the command line; returns the exit code: 0 done, 1 found something wrong, 2 could not be done."""
     structlog.configure(
-        processors=[structlog.processors.add_log_level, structlog.dev.ConsoleRenderer(colors=False)],
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.dev.ConsoleRenderer(  # the other formatter shows what variables hold: bodies, tickets
+                colors=False, exception_formatter=structlog.dev.plain_traceback
+            ),
+        ],
         logger_factory=structlog.PrintLoggerFactory(guard_standard_error()),
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
     )

@@ -9,8 +9,9 @@ import msgspec
 import typer
 
 from ledger.admin.options import AsJson, Conversation, Home, ProblemsFound, RunId, home_of, require, with_ledger
-from ledger.admin.output import conversation_record, print_json, print_line, progress
+from ledger.admin.output import print_json, print_line, progress
 from ledger.errors import UnknownConversation, UnknownRun
+from ledger.records import present_conversation
 from stream.limits import check_id
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def describe(
         if info is None:
             raise UnknownConversation(conversation)
         if as_json:
-            print_json(conversation_record(info))
+            print_json(present_conversation(info))
             return
         state = "archived" if info.archived else "not archived"
         told = f"title {info.title!r}, labels {', '.join(info.labels) or 'none'}, {state}"

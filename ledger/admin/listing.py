@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -11,7 +9,6 @@ import typer
 
 from ledger.admin.options import AsJson, Conversation, ProblemsFound, check_text, with_ledger
 from ledger.admin.output import (
-    conversation_record,
     describe_message,
     event_record,
     make_table,
@@ -22,17 +19,18 @@ from ledger.admin.output import (
     print_warning,
 )
 from ledger.errors import LedgerBehind, LedgerDiverged
-from ledger.records import ConversationInfo
+from ledger.pages import present_page, read_cursor, read_page
+from ledger.tables.conversations import Page
 from projector import present
 from stream import CorruptEvent
 from stream import follow as follow_stream
-from stream.limits import check_id, check_position
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ledger.following import OpenRun
     from ledger.ledger import Ledger
+    from ledger.records import ConversationInfo
     from projector import Message
     from projector.run_draft import Anomaly
 
@@ -56,24 +54,15 @@ def conversations(
     as_json: AsJson = False,
 ) -> None:
     """List conversations, newest activity first."""
-    begin = None if after is None else _read_cursor(after)
+    begin = None if after is None else _begin(after)
     for name, text in (("--prefix", prefix), ("--label", label), ("--title", title)):
         check_text(name, text)
 
     async def job(ledger: Ledger) -> None:
-        listing = ledger.conversations(
-            after=begin,
-            limit=None if limit is None else limit + 1,  # one more tells whether there is a next page
-            prefix=prefix,
-            label=label,
-            title=title,
-            archived=archived,
-        )
-        found = [info async for info in listing]
-        shown = found[:limit]
-        cursor = _cursor(shown[-1]) if len(found) > len(shown) else None
+        wanted = Page(begin, limit, archived, prefix, label, title)
+        shown, cursor = await read_page(ledger.engine, wanted)
         if as_json:
-            print_json({"conversations": [conversation_record(info) for info in shown], "next": cursor})
+            print_json(present_page(shown, cursor))
             return
         rows = [
             (info.conversation, info.title, moment(info.active_at), info.runs, info.messages, ", ".join(_marks(info)))
@@ -211,21 +200,11 @@ async def read_selections(ledger: Ledger, conversation: str, words: Sequence[str
     return found
 
 
-def _cursor(info: ConversationInfo) -> str:
-    return base64.urlsafe_b64encode(f"{info.active_at}:{info.conversation}".encode()).decode().rstrip("=")
-
-
-def _read_cursor(cursor: str) -> ConversationInfo:
-    """The conversation a page ended with, as far as the next one asks. Raises `ValueError`."""
+def _begin(cursor: str) -> ConversationInfo:
     try:
-        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
-        active_at, separator, conversation = text.partition(":")
-        if not separator or not active_at.isdecimal():
-            raise ValueError("it holds no time")
-        place = check_id("conversation id", conversation), check_position("time", int(active_at))
-    except (binascii.Error, ValueError) as error:
-        raise ValueError(f"--after {cursor[:80]!r} is no cursor: take the one that the page before ended with") from error
-    return ConversationInfo(place[0], 0, 0, None, 0, place[1])
+        return read_cursor(cursor)
+    except ValueError as error:
+        raise ValueError(f"--after {error}") from error
 
 
 def _marks(info: ConversationInfo) -> list[str]:

@@ -14,14 +14,13 @@ from datetime import UTC, datetime
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from ledger.signs import harmless_json, one_line, printable
-from projector.json_text import InvalidJson, dump, plain, split
+from projector.json_text import InvalidJson, dump, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderableType
     from rich.segment import Segment
 
-    from ledger.records import ConversationInfo
     from projector import Message
     from stream import Event
 
@@ -136,12 +134,6 @@ def event_record(event: Event) -> dict[str, Any]:
         return record | {"data": event.data.decode()}
     except InvalidJson:
         return record | {"data_base64": base64.b64encode(event.data).decode()}
-
-
-def conversation_record(info: ConversationInfo) -> dict[str, Any]:
-    """A conversation for `--json`, its metadata as plain values."""
-    record: dict[str, Any] = msgspec.to_builtins(info)
-    return record | {"labels": info.labels, "metadata": {name: plain(text) for name, text in info.metadata.items()}}
 
 
 def moment(at_ms: int) -> str:

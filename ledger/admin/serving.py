@@ -33,6 +33,7 @@ def serve(
         from ledger.http import make_app  # noqa: PLC0415 - an extra that may be missing
         from ledger.http.server import Server, listen  # noqa: PLC0415 - the same
         from stream.http import BearerTokens, Tickets  # noqa: PLC0415 - the same
+        from stream.http.hosts import LOOPBACK  # noqa: PLC0415 - the same
     except ModuleNotFoundError as error:
         raise ValueError(f"serve needs {error.name}: `pip install 'tailfold[server]'`") from error
     if tokens is None and host not in _LOOPBACK:
@@ -43,6 +44,8 @@ def serve(
     if tokens is not None:
         known = BearerTokens(tokens)
         options |= {"authorize": known, "tickets": Tickets(known.secret)}
+    else:
+        options["hosts"] = LOOPBACK
     listener = listen(host, port)
 
     async def job(ledger: Ledger) -> None:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from starlette.routing import Route
-
+from ledger.errors import LedgerError
+from ledger.http.commands import Commands
 from ledger.http.conversations import Conversations
+from ledger.http.events import Events
+from ledger.http.problems import answer_ledger_error
+from ledger.http.vocabulary import Vocabulary
 from stream.http import running, wrap
+from stream.http.documentation import Documentation
 from stream.http.durable import make_route
+from stream.http.routes import make_routes
 from stream.http.service import serve_store
+from stream.http.tickets import TicketDesk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from starlette.applications import Starlette
-    from starlette.routing import BaseRoute
 
     from ledger.ledger import Ledger
 
@@ -28,14 +34,17 @@ def make_app(ledger: Ledger, **options: Any) -> Starlette:
     `running(app.state.service)`, which ends those who follow.
     """
     service = serve_store(ledger.store, **options)
-    routes: list[BaseRoute] = [make_route(service)]
-    routes += [Route(path, endpoint, methods=methods) for path, endpoint, methods in Conversations(ledger, service).routes()]
+    parts = (
+        Conversations(ledger, service), Events(ledger, service), Commands(ledger, service), Vocabulary(), TicketDesk(service),
+    )  # fmt: skip
+    endpoints = make_routes(route for part in parts for route in part.routes())
+    routes = [make_route(service), *endpoints, *Documentation("Tailfold", version("tailfold"), endpoints).endpoints]
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with running(service):
             yield
 
-    app = wrap(routes, service, lifespan=lifespan)
+    app = wrap(routes, service, handlers={LedgerError: answer_ledger_error}, lifespan=lifespan)
     app.state.service = service
     return app

@@ -1,31 +1,43 @@
-"""Conversations: their events to whoever follows, and what others add to them."""
+"""Conversations to look at: their list, each by itself, its transcript and its runs, page by page."""
 
 from __future__ import annotations
 
-import base64
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from starlette.responses import Response
 
-from projector.json_text import InvalidJson, decode
-from stream import Diverged, NewEvent, SeqConflict, Truncated
-from stream.http import EventStream, Once, Problem
-from stream.http.bodies import read_body
-from stream.http.sse import frame
+from ledger.errors import LedgerBehind, LedgerDiverged, UnknownConversation, UnknownMessage
+from ledger.http.answers import ConversationInFull, ConversationPage, RunPage, TranscriptPage
+from ledger.kinds import is_reserved
+from ledger.listings import STATUSES
+from ledger.pages import present_page, read_cursor, read_page
+from ledger.records import present_conversation
+from ledger.tables.conversations import Page
+from projector import present
+from projector.json_text import encode
+from stream import CorruptEvent
+from stream.http import Problem
+from stream.http.openapi import TEXT, Content, Parameter, describe
+from stream.http.queries import query_choice, query_flag, query_number, query_text
+from stream.limits import MAX_INTEGER, check_id
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import Iterable, Mapping
 
     from starlette.requests import Request
 
+    from ledger.following import OpenRun
     from ledger.ledger import Ledger
-    from stream import Event
     from stream.http import Service
+    from stream.http.access import Action
+    from stream.http.routes import Handler
 
-    Handler = Callable[[Request], Awaitable[Response | EventStream]]
-
-_BLANKS: Final = bytes.maketrans(b"\r\n", b"  ")
+TAG: Final = "conversations"
+PAGE: Final = 100
+MAX_PAGE: Final = 1000
+_LIMIT: Final = Parameter("limit", f"At most so many, {PAGE} where it is not given.",
+                          {"type": "integer", "minimum": 1, "maximum": MAX_PAGE})  # fmt: skip
 
 
 class Conversations:
@@ -34,63 +46,134 @@ class Conversations:
     def __init__(self, ledger: Ledger, service: Service) -> None:
         self._ledger = ledger
         self._service = service
-        self._encode = Once(_encode)
 
     def routes(self) -> list[tuple[str, Handler, list[str]]]:
         """Path, endpoint, methods."""
         return [
-            ("/v1/conversations/{id}/events", self.follow, ["GET"]),
-            ("/v1/conversations/{id}/events", self.append, ["POST"]),
+            ("/v1/conversations", self.list, ["GET"]),
+            ("/v1/conversations/{id}", self.show, ["GET"]),
+            ("/v1/conversations/{id}/transcript", self.transcript, ["GET"]),
+            ("/v1/conversations/{id}/runs", self.runs, ["GET"]),
         ]
 
-    async def follow(self, request: Request) -> EventStream:
-        """The events after a position as they come, each with its seq as id."""
-        conversation = request.path_params["id"]
-        await self._service.check("read", "conversation", conversation, request)
-        return EventStream(self._events(conversation, _cursor(request)), self._service.followers)
-
-    async def append(self, request: Request) -> Response:
-        """Takes events in."""
-        conversation = request.path_params["id"]
-        await self._service.check("append", "conversation", conversation, request)
-        body = await read_body(request, self._service.max_body_bytes)
+    @describe(
+        TAG, "A page of all conversations, newest activity first",
+        parameters=[
+            _LIMIT,
+            Parameter("after", "The next page: what the one before named as `next`.", TEXT),
+            Parameter("prefix", "Only ids that begin so.", TEXT),
+            Parameter("label", "Only those with this label.", TEXT),
+            Parameter("title", "Only those with this in their title.", TEXT),
+            Parameter("archived", "With those that are archived, too.", {"type": "boolean"}),
+        ],
+        answers={200: Content("The page.", ConversationPage)},
+    )  # fmt: skip
+    async def list(self, request: Request) -> Response:
+        """Conversations."""
+        await self._service.check("list", "conversation", None, request)
+        after = query_text(request, "after")
         try:
-            given = decode(body, list[dict[str, object]])
-        except InvalidJson as error:
-            raise Problem(400, "invalid_json", str(error)) from error
-        events = [NewEvent(str(each["type"]), msgspec.json.encode(each["data"])) for each in given]
+            begin = None if after is None else read_cursor(after)
+        except ValueError as error:
+            raise Problem(400, "invalid_cursor", f"after {error}") from error
+        page = Page(
+            begin, query_number(request, "limit", PAGE, least=1, most=MAX_PAGE), query_flag(request, "archived"),
+            query_text(request, "prefix") or "", query_text(request, "label"), query_text(request, "title"),
+        )  # fmt: skip
+        return answer(present_page(*await read_page(self._ledger.engine, page)))
+
+    @describe(
+        TAG, "One conversation, where its log stands, and what is under way in it",
+        answers={200: Content("The conversation.", ConversationInFull)}, problems=(404,),
+    )  # fmt: skip
+    async def show(self, request: Request) -> Response:
+        """A conversation."""
+        conversation = await admit(self._service, "read", request)
+        engine = self._ledger.engine
+        bounds = await engine.read_up(conversation)
+        info = await engine.tables.conversation(conversation)
+        if info is None:
+            raise UnknownConversation(conversation)
         try:
-            result = await self._ledger.record(conversation, events)
-        except SeqConflict as error:
-            raise Problem(409, "seq_conflict", str(error), head=error.head) from error
-        return Response(msgspec.json.encode({"first_seq": result.first_seq, "last_seq": result.last_seq}))
+            open_runs = present_open_runs(await self._ledger.open_runs(conversation))
+        except (LedgerBehind, LedgerDiverged, CorruptEvent, UnknownConversation):
+            open_runs = None
+        log = {"incarnation": engine.store.incarnation, "floor": bounds.floor, "head": bounds.head}
+        return answer({**present_conversation(info), **log, "open_runs": open_runs})
 
-    async def _events(self, conversation: str, after: int) -> AsyncGenerator[bytes, None]:
-        while True:
-            try:
-                with self._service.tails.join(conversation, after=after) as follower:
-                    while True:
-                        batch = await follower.next()
-                        yield self._encode(batch) if batch else b""
-            except (Truncated, Diverged):
-                raise NotImplementedError from None
+    @describe(
+        TAG, "A page of the committed messages, the last ones first, each page in order",
+        parameters=[
+            _LIMIT,
+            Parameter("before", "The page ahead of this message: what the one before named as `next`.", TEXT),
+            Parameter("through", "The path down to this message instead of the active one; it stays what it is.", TEXT),
+            Parameter("branch", "`active`: the active path, or the one of `before`. `all`: every message, as the log has them.",
+                      {"enum": ["active", "all"]}),
+        ],
+        answers={200: Content("The page.", TranscriptPage)}, problems=(404,),
+    )  # fmt: skip
+    async def transcript(self, request: Request) -> Response:
+        """Messages."""
+        conversation = await admit(self._service, "read", request)
+        limit = query_number(request, "limit", PAGE, least=1, most=MAX_PAGE)
+        before, through = query_text(request, "before"), query_text(request, "through")
+        branch = query_choice(request, "branch", ("active", "all")) or "active"
+        if through is not None and (before is not None or branch == "all"):
+            raise Problem(400, "invalid_query", "through names the last message of a path: leave before and branch out")
+        if through is None:
+            found = await self._ledger.transcript(
+                conversation, branch="all" if branch == "all" else "active", before=before, limit=limit + 1
+            )
+        else:
+            await self._ledger.engine.read_up(conversation)
+            tables = self._ledger.tables
+            if await tables.message(conversation, check_id("through", through), on_path=True) is None:
+                raise UnknownMessage(conversation, through)
+            found = await tables.path(conversation, through, limit + 1)
+        shown = found[-limit:]
+        following = shown[0].id if len(found) > len(shown) else None
+        return answer({"conversation": conversation, "messages": [present(each) for each in shown], "next": following})
+
+    @describe(
+        TAG, "A page of its runs, open ones too, in the order of their start",
+        parameters=[
+            _LIMIT,
+            Parameter("after", "The next page: what the one before named as `next`.",
+                      {"type": "integer", "minimum": 0, "maximum": MAX_INTEGER}),
+            Parameter("status", "Only these; `open` are those without an end.", {"enum": [*STATUSES]}),
+        ],
+        answers={200: Content("The page.", RunPage)}, problems=(404,),
+    )  # fmt: skip
+    async def runs(self, request: Request) -> Response:
+        """Runs."""
+        conversation = await admit(self._service, "read", request)
+        limit = query_number(request, "limit", PAGE, least=1, most=MAX_PAGE)
+        after = query_number(request, "after", 0)
+        found = []
+        async for run in self._ledger.runs(conversation, status=query_choice(request, "status", STATUSES)):
+            if run.seq > after:
+                found.append(run)
+            if len(found) > limit:
+                break
+        shown = found[:limit]
+        following = shown[-1].seq if len(found) > len(shown) else None
+        return answer({"runs": [msgspec.to_builtins(run) for run in shown], "next": following})
 
 
-def _cursor(request: Request) -> int:
-    given = request.headers.get("last-event-id") or request.query_params.get("after") or "0"
-    if not given.isascii() or not given.isdecimal():
-        raise Problem(400, "invalid_position", f"after must be a whole number, not {given[:40]!r}")
-    return int(given)
+async def admit(service: Service, action: Action, request: Request) -> str:
+    """The id in the path of a request that may do this. Raises `Problem`, `InvalidId`, and `UnknownConversation` for `ds:`."""
+    conversation: str = check_id("conversation id", request.path_params["id"])
+    await service.check(action, "conversation", conversation, request)
+    if is_reserved(conversation):
+        raise UnknownConversation(conversation)
+    return conversation
 
 
-def _encode(batch: tuple[Event, ...]) -> bytes:
-    return b"".join([frame(_line(event.data), event=event.type, id=str(event.seq)) for event in batch])
+def answer(value: Mapping[str, Any]) -> Response:
+    """Plain values as JSON that nobody keeps."""
+    return Response(encode(value), media_type="application/json", headers={"Cache-Control": "no-store"})
 
 
-def _line(data: bytes) -> bytes:
-    """A body as one line of JSON: line breaks stand only between tokens."""
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return msgspec.json.encode({"base64": base64.b64encode(data).decode()})
-    return data.translate(_BLANKS)
+def present_open_runs(runs: Iterable[OpenRun]) -> list[dict[str, Any]]:
+    """Open runs as plain values."""
+    return [{**run._asdict(), "messages": [present(message) for message in run.messages]} for run in runs]

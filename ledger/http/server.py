@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 from typing import TYPE_CHECKING, Final
@@ -9,9 +10,12 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from starlette.applications import Starlette
 
 KEEP_ALIVE_S: Final = 75  # longer than the pools of clients keep a connection, so that none is closed under a request
+MAX_HEAD_BYTES: Final = 32 * 1024  # of a request's first line and headers
 _UNREAD_MS: Final = 60_000
 _BACKLOG: Final = 2048
 
@@ -28,6 +32,8 @@ class Server(uvicorn.Server):
                 access_log=False,
                 lifespan="on",
                 server_header=False,
+                http="h11",  # it limits what a request has before its body
+                h11_max_incomplete_event_size=MAX_HEAD_BYTES,
                 ws="none",
                 timeout_keep_alive=KEEP_ALIVE_S,
                 limit_concurrency=max_connections,
@@ -35,6 +41,13 @@ class Server(uvicorn.Server):
             )
         )
         logging.getLogger("uvicorn.error").addFilter(_is_news)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """A signal ends the server and not the process, which has a ledger to close."""
+        with super().capture_signals():
+            yield
+            self._captured_signals.clear()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends all who follow, then everything else."""

@@ -43,7 +43,7 @@ async def recover(engine: Engine, conversation: str, run_id: str, action: Action
     return run
 
 
-async def cancel(engine: Engine, conversation: str, run_id: str, *, by: str | None) -> None:
+async def cancel(engine: Engine, conversation: str, run_id: str, *, by: str | None) -> bool:
     """See `Ledger.cancel`."""
     check_id("run_id", run_id, max_bytes=MAX_RUN_ID_BYTES)
     if by is not None:
@@ -51,5 +51,5 @@ async def cancel(engine: Engine, conversation: str, run_id: str, *, by: str | No
     if run_id not in (await engine.require(conversation)).state.open:
         if await engine.tables.run(conversation, run_id) is None:
             raise UnknownRun(run_id)
-        return
-    await engine.note(conversation, ev.RunCancelRequested(run_id, by))
+        return False
+    return await engine.note(conversation, ev.RunCancelRequested(run_id, by))

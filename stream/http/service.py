@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
 
+from stream.errors import StreamError
 from stream.http.access import Access, Tickets, allow_all, check_access
 from stream.http.followers import Followers
+from stream.http.hosts import check_host
 from stream.http.problems import Problem, answer_error
 from stream.tail import Tails
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from starlette.requests import HTTPConnection
     from starlette.routing import BaseRoute
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
     from stream.http.access import Action, Authorize
     from stream.store import EventStore
 
+ErrorHandler: TypeAlias = "Callable[[Request, Any], Awaitable[Response]]"
+_NONE: Final[Mapping[type[Exception], Any]] = {}
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 LONG_POLL_S: Final = 30.0
 
@@ -40,7 +46,9 @@ class Service:
     authorize: Authorize = allow_all
     tickets: Tickets = dataclasses.field(default_factory=Tickets)
     cors_origins: tuple[str, ...] = ()
-    """Who may read it from another page: origins, or `*`."""
+    """Whose pages may use it from a browser: origins, or `*`."""
+    hosts: tuple[str, ...] = ()
+    """The names it is reached by: for a server that asks nobody who he is, so that no page of others gets in. Else all."""
     max_body_bytes: int = MAX_BODY_BYTES
     long_poll_s: float = LONG_POLL_S
     tasks: list[Callable[[], Coroutine[Any, Any, None]]] = dataclasses.field(default_factory=list)
@@ -70,12 +78,13 @@ async def running(service: Service) -> AsyncIterator[None]:
             group.cancel_scope.cancel()
 
 
-def wrap(routes: Sequence[BaseRoute], service: Service, **more: Any) -> Starlette:
-    """An application of these routes, to be run or mounted: problems for errors, headers, CORS."""
-    handlers: dict[Any, Any] = {Problem: answer_error, HTTPException: answer_error, Exception: answer_error}
-    return Starlette(
-        routes=list(routes), exception_handlers=handlers, middleware=[Middleware(Wrapped, origins=service.cors_origins)], **more
-    )
+def wrap(
+    routes: Sequence[BaseRoute], service: Service, *, handlers: Mapping[type[Exception], ErrorHandler] = _NONE, **more: Any
+) -> Starlette:
+    """An application of these routes, to be run or mounted: problems for errors, headers, CORS; `handlers` of more errors."""
+    known: dict[Any, Any] = dict.fromkeys((Problem, HTTPException, StreamError), answer_error) | dict(handlers)
+    shell = Middleware(Wrapped, origins=service.cors_origins, hosts=service.hosts)
+    return Starlette(routes=list(routes), exception_handlers=known, middleware=[shell], **more)
 
 
 class Wrapped:
@@ -90,12 +99,13 @@ class Wrapped:
     SHOWN: Final = (
         "etag, location, stream-next-offset, stream-up-to-date, stream-closed, stream-cursor, stream-ttl, "
         "stream-expires-at, producer-epoch, producer-seq, producer-expected-seq, producer-received-seq, "
-        "stream-sse-data-encoding, x-vercel-ai-ui-message-stream"
+        "stream-sse-data-encoding, x-vercel-ai-ui-message-stream, tailfold-incarnation, retry-after"
     )
 
-    def __init__(self, app: ASGIApp, origins: tuple[str, ...] = ()) -> None:
+    def __init__(self, app: ASGIApp, origins: tuple[str, ...] = (), hosts: tuple[str, ...] = ()) -> None:
         self._app = app
         self._origins = origins
+        self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application."""
@@ -103,18 +113,26 @@ class Wrapped:
             await self._app(scope, receive, send)
             return
         added = self._headers(dict(scope["headers"]).get(b"origin"))
+        has_begun = False
 
         async def send_more(message: Message) -> None:
+            nonlocal has_begun
             if message["type"] == "http.response.start":
+                has_begun = True
                 there = {name.lower() for name, _ in message["headers"]}
                 message["headers"] = [*message["headers"], *(pair for pair in added if pair[0] not in there)]
             await send(message)
 
-        if scope["method"] == "OPTIONS":
-            await send_more({"type": "http.response.start", "status": 204, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
-            return
-        await self._app(scope, receive, send_more)
+        try:
+            check_host(scope, self._hosts, self._origins)
+            if scope["method"] == "OPTIONS":
+                await Response(status_code=204)(scope, receive, send_more)
+            else:
+                await self._app(scope, receive, send_more)
+        except Exception as error:
+            if has_begun:  # what was sent of it is cut off, and the server logs why
+                raise
+            await (await answer_error(Request(scope), error))(scope, receive, send_more)
 
     def _headers(self, origin: bytes | None) -> list[tuple[bytes, bytes]]:
         # What there is is told to everybody; leave is what --cors gives.

@@ -20,6 +20,7 @@ HEADERS: Final = {
     "x-accel-buffering": "no",
     "x-content-type-options": "nosniff",
 }
+_SLICE_BYTES: Final = 64 * 1024
 T = TypeVar("T")
 
 
@@ -52,7 +53,7 @@ class EventStream:
 
     It ends well only where the source ends. Where it is broken off (the server closes, the client does not read, the
     source raises), the connection is cut without an end, so that no client takes a part for the whole. One batch is held
-    until the client has taken it.
+    until the client has taken it. To HEAD it says only what it is.
     """
 
     def __init__(
@@ -62,8 +63,13 @@ class EventStream:
         self._followers = followers
         self._headers = [(name.encode(), value.encode()) for name, value in {**HEADERS, **(headers or {})}.items()]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - the protocol's
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application."""
+        if scope["method"] == "HEAD":
+            await self._source.aclose()
+            await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+            await send({"type": "http.response.body", "body": b""})
+            return
         is_whole = False
         try:
             with self._followers.enter() as follower:
@@ -82,8 +88,10 @@ class EventStream:
     async def _send_all(self, follower: Follower, send: Send) -> None:
         clock = anyio.current_time
         async for chunk in self._source:
-            follower.sending_since = clock()
-            await send({"type": "http.response.body", "body": chunk or HEARTBEAT, "more_body": True})
+            for begin in range(0, len(chunk) or 1, _SLICE_BYTES):  # the connection copies what it is given
+                follower.sending_since = clock()
+                part = chunk[begin : begin + _SLICE_BYTES] or HEARTBEAT
+                await send({"type": "http.response.body", "body": part, "more_body": True})
             follower.sending_since = None
 
 
