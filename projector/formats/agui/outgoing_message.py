@@ -11,6 +11,7 @@ from projector.formats.shared.live import GrowingBlock, one_block
 
 if TYPE_CHECKING:
     from projector import events as ev
+    from projector.formats.agui.client_view import ClientView
 
 Wire = list[dict[str, Any]]
 _TEXT: Final = ("text", "refusal")
@@ -113,8 +114,8 @@ class OutgoingMessage:
         """Nothing comes any more: what is open ends."""
         return self._end_text() + [event for number in list(self._open) for event in self._end(number)]
 
-    def reopen(self) -> Wire:
-        """What is open, once more from its beginning, for a client that has what was said so far."""
+    def reopen(self, view: ClientView) -> Wire:
+        """What is open is opened once more, for a client that shows `view`; of calls all that they have said."""
         texts = [block for block in self._open.values() if block.kind in _TEXT] + ([self._text] if self._text else [])
         refs = dict.fromkeys(block.ref for block in texts)
         events = [text_start(ref, self._role, self._name, self._metadata()) for ref in refs]
@@ -122,7 +123,8 @@ class OutgoingMessage:
             if block.kind == "reasoning" and block.ref:
                 events += thought_start(block.ref, self._metadata())
             elif block.kind == "tool_call" and block.ref:
-                events.append(call_start(block.ref, block.name, self._piece or self.id, self._of_call(block.ref)))
+                events.append(call_start(block.ref, block.name, view.parent_of(block.ref), self._of_call(block.ref)))
+                events += [content(block, said)] if (said := view.arguments(block.ref)) else []
         return events
 
     def _start_text(self, block: GrowingBlock) -> Wire:

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from projector import events as ev
+from projector.formats.agui.client_view import ClientView
 from projector.formats.agui.outgoing_message import OutgoingMessage, Wire
 from projector.formats.agui.parts import PROVIDER
 from projector.formats.agui.stream_events import interrupt, is_more_than_events, message_bodies, usage_of, whole, withdrawn
 from projector.formats.agui.writer import Writer, write, write_runs
-from projector.formats.shared.live import Custom, bodies_so_far, body_of, end_of, one_result
+from projector.formats.shared.live import Custom, bodies_so_far, body_of, drafts_in_order, end_of, one_result
 from projector.json_text import plain, text_of
+from projector.settle import settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -93,18 +95,27 @@ class AguiStreamWriter:
         self._expected[message_id] = list(pieces)
 
     def resume(self, runs: Iterable[RunDraft], shown: Sequence[Message] = ()) -> Wire:
-        """The events that bring a client to where these open runs stand, for following from there; `shown`: all it shows.
+        """The events that bring a client to where these open runs stand, for following from there.
 
-        RUN_STARTED, what there is as a MESSAGES_SNAPSHOT, and what is open is opened again under its ids.
+        RUN_STARTED, then a MESSAGES_SNAPSHOT of `shown` (the committed messages that they stand behind) and of what they
+        have said so far, and what is open is opened again under its ids: text and reasoning go on behind what the
+        snapshot says of them, a call is left out of it and comes once more with its arguments so far. A run that waits
+        for a person ends.
         """
-        events: Wire = []
+        runs, view = tuple(runs), ClientView()
+        events = [event for run in runs for body in bodies_so_far(run) for event in self.feed(body)]
+        view.take(events)
+        pieces = write(shown).payload
         for run in runs:
-            for body in bodies_so_far(run):
-                began = self.feed(body)
-                events += [event for event in began if event["type"] == "RUN_STARTED"]
-        if events and shown:
-            events.append({"type": "MESSAGES_SNAPSHOT", "messages": write(shown).payload})
-        return events + [event for message in self._messages.values() for event in message.reopen()]
+            told = {message.id: message for message in settle(run, None).messages}
+            for draft in drafts_in_order(run):
+                is_more = draft.role not in ("assistant", "tool") and draft.status is not None and draft.id in told
+                pieces += write([told[draft.id]]).payload if is_more else view.pieces_of(draft.id)
+        begun = [event for event in events if event["type"] == "RUN_STARTED"]
+        ended = [event for event in events if event["type"] == "RUN_FINISHED"]
+        steps = [{"type": "STEP_STARTED", "stepName": name} for name, _ in self._steps.values()]
+        opened = [event for message in self._messages.values() for event in message.reopen(view)]
+        return [*begun, {"type": "MESSAGES_SNAPSHOT", "messages": pieces}, *steps, *opened, *ended] if begun else []
 
     def start_run(self, body: ev.RunStarted) -> Wire:
         """A run begins, unless one is open already."""
