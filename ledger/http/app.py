@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.routing import Route
 
+from ledger.http.agui import Agui
+from ledger.http.chat import Chat
 from ledger.http.conversations import Conversations
 from stream.http import running, wrap
 from stream.http.durable import make_route
@@ -29,7 +31,8 @@ def make_app(ledger: Ledger, **options: Any) -> Starlette:
     """
     service = serve_store(ledger.store, **options)
     routes: list[BaseRoute] = [make_route(service)]
-    routes += [Route(path, endpoint, methods=methods) for path, endpoint, methods in Conversations(ledger, service).routes()]
+    for part in (Conversations(ledger, service), Agui(ledger, service), Chat(ledger, service)):
+        routes += [Route(path, endpoint, methods=methods) for path, endpoint, methods in part.routes()]
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -41,43 +41,52 @@ class ClientView:
         said: str = self._calls[tool_call_id][1]["function"]["arguments"]
         return said
 
-    def _start_text(self, event: dict[str, Any]) -> None:
+    def start_text(self, event: dict[str, Any]) -> None:
+        """A text begins, or goes on where it is open again."""
         self._piece(event["messageId"], event["role"], event).setdefault("content", "")
 
-    def _start_thought(self, event: dict[str, Any]) -> None:
+    def start_thought(self, event: dict[str, Any]) -> None:
+        """Reasoning begins."""
         self._piece(event["messageId"], "reasoning", event).setdefault("content", "")
 
-    def _say(self, event: dict[str, Any]) -> None:
+    def say(self, event: dict[str, Any]) -> None:
+        """Text or reasoning goes on."""
         self._pieces[event["messageId"]]["content"] += event["delta"]
 
-    def _start_call(self, event: dict[str, Any]) -> None:
+    def start_call(self, event: dict[str, Any]) -> None:
+        """A call begins; it stands nowhere until it ends."""
         self._piece(event["parentMessageId"], "assistant", {"metadata": _group(event)})
         function = {"name": event["toolCallName"], "arguments": ""}
         call = {"id": event["toolCallId"], "type": "function", "function": function} | _noted(event.get("metadata"))
         self._calls[event["toolCallId"]] = event["parentMessageId"], call
         self._open.add(event["toolCallId"])
 
-    def _argue(self, event: dict[str, Any]) -> None:
+    def argue(self, event: dict[str, Any]) -> None:
+        """Arguments of a call go on."""
         self._calls[event["toolCallId"]][1]["function"]["arguments"] += event["delta"]
 
-    def _end_call(self, event: dict[str, Any]) -> None:
+    def end_call(self, event: dict[str, Any]) -> None:
+        """A call is whole, and stands with its message."""
         parent, call = self._calls[event["toolCallId"]]
         self._open.discard(event["toolCallId"])
         call |= _noted({**call.get("metadata", {}), **event.get("metadata", {})})
         self._pieces[parent].setdefault("toolCalls", []).append(call)
 
-    def _encrypt(self, event: dict[str, Any]) -> None:
+    def encrypt(self, event: dict[str, Any]) -> None:
+        """What only its maker can read of a message or call."""
         ref = event["entityId"]
         holder = self._calls[ref][1] if event["subtype"] == "tool-call" else self._pieces.get(ref)
         if holder is not None:
             holder |= {"encryptedValue": event["encryptedValue"]}
             holder |= _noted(_merged(holder.get("metadata", {}), event.get("metadata", {})))
 
-    def _act(self, event: dict[str, Any]) -> None:
+    def act(self, event: dict[str, Any]) -> None:
+        """An activity, whole."""
         known = {name: event[name] for name in ("activityType", "content") if name in event}
         self._pieces[event["messageId"]] = {"id": event["messageId"], "role": "activity"} | known
 
-    def _answer(self, event: dict[str, Any]) -> None:
+    def answer(self, event: dict[str, Any]) -> None:
+        """A result, whole."""
         known = {name: event[name] for name in ("role", "content", "toolCallId")}
         self._pieces[event["messageId"]] = {"id": event["messageId"]} | known | _noted(event.get("metadata"))
 
@@ -90,16 +99,16 @@ class ClientView:
 
 
 _HANDLERS: Final[dict[str, Callable[[ClientView, dict[str, Any]], None]]] = {
-    "TEXT_MESSAGE_START": ClientView._start_text,
-    "TEXT_MESSAGE_CONTENT": ClientView._say,
-    "REASONING_MESSAGE_START": ClientView._start_thought,
-    "REASONING_MESSAGE_CONTENT": ClientView._say,
-    "REASONING_ENCRYPTED_VALUE": ClientView._encrypt,
-    "TOOL_CALL_START": ClientView._start_call,
-    "TOOL_CALL_ARGS": ClientView._argue,
-    "TOOL_CALL_END": ClientView._end_call,
-    "TOOL_CALL_RESULT": ClientView._answer,
-    "ACTIVITY_SNAPSHOT": ClientView._act,
+    "TEXT_MESSAGE_START": ClientView.start_text,
+    "TEXT_MESSAGE_CONTENT": ClientView.say,
+    "REASONING_MESSAGE_START": ClientView.start_thought,
+    "REASONING_MESSAGE_CONTENT": ClientView.say,
+    "REASONING_ENCRYPTED_VALUE": ClientView.encrypt,
+    "TOOL_CALL_START": ClientView.start_call,
+    "TOOL_CALL_ARGS": ClientView.argue,
+    "TOOL_CALL_END": ClientView.end_call,
+    "TOOL_CALL_RESULT": ClientView.answer,
+    "ACTIVITY_SNAPSHOT": ClientView.act,
 }
 
 

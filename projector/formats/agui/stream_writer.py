@@ -21,7 +21,6 @@ from projector.formats.agui.stream_events import interrupt, is_more_than_events,
 from projector.formats.agui.writer import Writer, write, write_runs
 from projector.formats.shared.live import Custom, bodies_so_far, body_of, drafts_in_order, end_of, one_result
 from projector.json_text import plain, text_of
-from projector.settle import settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -97,20 +96,20 @@ class AguiStreamWriter:
     def resume(self, runs: Iterable[RunDraft], shown: Sequence[Message] = ()) -> Wire:
         """The events that bring a client to where these open runs stand, for following from there.
 
-        RUN_STARTED, then a MESSAGES_SNAPSHOT of `shown` (the committed messages that they stand behind) and of what they
-        have said so far, and what is open is opened again under its ids: text and reasoning go on behind what the
-        snapshot says of them, a call is left out of it and comes once more with its arguments so far. A run that waits
-        for a person ends.
+        RUN_STARTED, then a MESSAGES_SNAPSHOT of `shown` (the committed messages that they stand behind, and their own, which
+        may say more than events) and of what they have said so far, and what is open is opened again under its ids: text and
+        reasoning go on behind what the snapshot says of them, a call is left out of it and comes once more with its
+        arguments so far. A run that waits for a person ends.
         """
         runs, view = tuple(runs), ClientView()
+        ids = {run.run_id for run in runs}
+        own = {message.id: message for message in shown if message.run_id in ids}
         events = [event for run in runs for body in bodies_so_far(run) for event in self.feed(body)]
         view.take(events)
-        pieces = write(shown).payload
-        for run in runs:
-            told = {message.id: message for message in settle(run, None).messages}
-            for draft in drafts_in_order(run):
-                is_more = draft.role not in ("assistant", "tool") and draft.status is not None and draft.id in told
-                pieces += write([told[draft.id]]).payload if is_more else view.pieces_of(draft.id)
+        pieces = write([message for message in shown if message.run_id not in ids]).payload
+        for draft in (draft for run in runs for draft in drafts_in_order(run)):
+            is_more = draft.id in own and draft.role not in ("assistant", "tool") and draft.status is not None
+            pieces += write([own[draft.id]]).payload if is_more else view.pieces_of(draft.id)
         begun = [event for event in events if event["type"] == "RUN_STARTED"]
         ended = [event for event in events if event["type"] == "RUN_FINISHED"]
         steps = [{"type": "STEP_STARTED", "stepName": name} for name, _ in self._steps.values()]
