@@ -1,0 +1,465 @@
+"""AG-UI and AI SDK over HTTP: whoever connects in the middle shows exactly what was said, once, however the run ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from ag_ui_validate.pytest_plugin import assert_valid_agui
+
+from ledger import Ledger, open_ledger
+from ledger.http import make_app
+from projector import events as ev
+from projector import open_runs
+from projector.events import to_event
+from projector.formats.agui.stream_writer import AguiStreamWriter
+from projector.formats.ai_sdk.stream_writer import AiSdkStreamWriter
+from projector.json_text import raw
+from tests.asgi_streams import ask
+from tests.shared_data import needs_data
+from tests.test_stream_writers import RECORDED, conversation_of, kept, stamped
+from tests.ui_clients import AguiClient, ChatPage
+
+if TYPE_CHECKING:
+    import contextlib
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
+
+    from starlette.applications import Starlette
+
+    from projector import Message, State
+    from stream import Event, NewEvent
+    from tests.asgi_streams import Answer
+
+pytestmark = pytest.mark.anyio
+INPUT: Final = {
+    "threadId": "c", "runId": "mine", "messages": [], "tools": [], "context": [], "state": {}, "forwardedProps": {},
+}  # fmt: skip
+
+
+@pytest.fixture
+async def app(ledger: Ledger) -> AsyncIterator[Starlette]:
+    made = make_app(ledger)
+    yield made
+    made.state.service.followers.close()
+
+
+def connect(app: Starlette, thread: str = "c") -> contextlib.AbstractAsyncContextManager[Answer]:
+    return ask(app, "POST", "/v1/agui/connect", INPUT | {"threadId": thread})
+
+
+def resume(app: Starlette, chat: str = "c") -> contextlib.AbstractAsyncContextManager[Answer]:
+    return ask(app, "GET", f"/v1/chat/{chat}/stream")
+
+
+def started(run_id: str = "r", parent: str | None = None) -> NewEvent:
+    return to_event(ev.RunStarted(run_id, parent, "submit", run_id))
+
+
+def texts(*pieces: str, run_id: str = "r") -> list[NewEvent]:
+    """A run that speaks, and is not over."""
+    name = f"{run_id}.1"
+    head = [ev.MessageStarted(run_id, name, "assistant"), ev.BlockStarted(name, 0, "text")]
+    return [to_event(body) for body in (*head, *(ev.BlockDelta(name, 0, piece) for piece in pieces))]
+
+
+def ended(run_id: str = "r", outcome: ev.Outcome = "completed") -> NewEvent:
+    return to_event(ev.RunFinished(run_id, outcome))
+
+
+def finished(run_id: str = "r") -> list[NewEvent]:
+    name = f"{run_id}.1"
+    return [to_event(ev.BlockSealed(name, 0)), to_event(ev.MessageFinished(name, "complete")), ended(run_id)]
+
+
+def kinds(answer: Answer) -> list[str]:
+    return [event["type"] for event in answer.data()]
+
+
+def wanted(messages: list[Message], *kinds: str) -> tuple[str, str, list[tuple[str | None, str | None]]]:
+    blocks = [block for message in messages if message.role == "assistant" for block in message.blocks]
+    text = "".join(block.text for block in blocks if block.kind in ("text", "refusal"))
+    thoughts = "".join(block.text for block in blocks if block.kind == "reasoning")
+    return text, thoughts, [(block.tool_call_id, block.name) for block in blocks if block.kind in kinds]
+
+
+def check_agui(client: AguiClient, messages: list[Message]) -> None:
+    text, thoughts, calls = wanted(messages, "tool_call")
+    assert client.text() == text
+    assert client.text("reasoning") == thoughts
+    assert sorted((ref, name) for ref, name, _ in client.calls()) == sorted(calls, key=str)
+    arguments = {ref: arguments for ref, _, arguments in client.calls()}
+    for message in messages:
+        for block in message.blocks:
+            if block.kind == "tool_call" and block.parse == "ok":
+                assert json.loads(arguments[block.tool_call_id or ""]) == block.arguments
+
+
+def check_page(page: ChatPage, messages: list[Message]) -> None:
+    assert (page.text(), page.text("reasoning"), page.calls()) == wanted(messages, "tool_call", "server_tool_call")
+
+
+def check_valid(events: list[dict[str, Any]], messages: Sequence[Message] = ()) -> None:
+    """By the public validator; arguments that are no JSON in the log are none on the wire."""
+    calls = [block for message in messages for block in message.blocks if block.kind == "tool_call"]
+    is_cut = any(not block.sealed or block.parse == "bad" for block in calls)
+    assert_valid_agui(events, severity_overrides={"AGUI204": "off"} if is_cut else {})
+
+
+def state_at(bodies: list[Event], cut: int) -> State:
+    state = open_runs.initial
+    for event in bodies[:cut]:
+        state = open_runs.fold(state, event)
+    return state
+
+
+def check_cut(bodies: list[Event], cut: int, messages: list[Message]) -> None:
+    """An agent that has followed to somewhere before, a fresh one, and a page, that all connect at the cut."""
+    followed, fresh, page = AguiClient(), AguiClient(), ChatPage()
+    first, late, answer = AguiStreamWriter(thread_id="c"), AguiStreamWriter(thread_id="c"), AiSdkStreamWriter()
+    followed.take(event for body in bodies[: cut // 2 + 1] for event in first.feed(body))
+    runs = state_at(bodies, cut).open.values()
+    events = late.resume(runs) + [event for body in bodies[cut:] for event in late.feed(body)]
+    check_valid(events, messages)
+    for client in (followed, fresh):
+        client.connect()
+        client.take(events)
+        check_agui(client, messages)
+    page.take(answer.resume(runs) + [chunk for event in bodies[cut:] for chunk in answer.feed(event)])
+    check_page(page, messages)
+
+
+def check_cuts(path: Path, count: int | None) -> None:
+    for [run] in conversation_of(path):
+        bodies, messages = stamped(run), kept(run)
+        cuts = range(1, len(bodies))
+        chance = random.Random(path.name)  # the same cuts each time
+        for cut in cuts if count is None else chance.sample(cuts, min(count, len(cuts))):
+            check_cut(bodies, cut, messages)
+
+
+@needs_data
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_a_recorded_run_cut_somewhere_is_valid_and_exact(path: Path) -> None:
+    check_cuts(path, 3)
+
+
+@needs_data
+@pytest.mark.heavy
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_a_recorded_run_cut_anywhere_is_valid_and_exact(path: Path) -> None:
+    check_cuts(path, None)
+
+
+@needs_data
+async def test_a_recorded_run_is_followed_over_http_from_where_it_stands(tmp_path: Path) -> None:
+    for number, path in enumerate(random.Random(1).sample(RECORDED, 12)):
+        [[run]] = conversation_of(path)
+        events = [to_event(body) for body in run]
+        cut = random.Random(path.name).randrange(1, len(events))
+        async with open_ledger(str(tmp_path / f"{number}.db")) as ledger:
+            app = make_app(ledger)
+            await ledger.record("c", events[:cut])
+            async with connect(app) as agui, resume(app) as chat:
+                await agui.until(b"MESSAGES_SNAPSHOT")
+                for first in range(cut, len(events), 7):
+                    await ledger.record("c", events[first : first + 7])
+                    await asyncio.sleep(0)
+                await agui.end()
+                await chat.end()
+            assert agui.is_whole
+            assert chat.is_whole
+            client, page = AguiClient(), ChatPage()
+            client.take(agui.data())
+            page.take(chat.data())
+            messages = await ledger.transcript("c", branch="all")
+            check_valid(agui.data(), messages)
+            check_agui(client, messages)
+            check_page(page, messages)
+            assert chat.body.endswith(b"data: [DONE]\n\n")
+            async with connect(app) as later:
+                await later.end()
+            client.connect()
+            client.take(later.data())
+            check_agui(client, messages)
+
+
+async def test_a_thread_that_is_idle_or_unknown_is_told_and_over(ledger: Ledger, app: Starlette) -> None:
+    async with ledger.run("c") as run:
+        await run.message("user", "ask")
+        await run.message("assistant", "answer")
+    for thread, shown in (("c", ["ask", "answer"]), ("nobody", []), ("ds:c", [])):
+        async with connect(app, thread) as answer:
+            await answer.end()
+        first, snapshot, last = answer.data()
+        assert first == {"type": "RUN_STARTED", "threadId": thread, "runId": "mine"}
+        assert [message["content"] for message in snapshot["messages"]] == shown
+        assert last == first | {"type": "RUN_FINISHED"}
+        assert answer.is_whole
+        check_valid(answer.data())
+        async with resume(app, thread) as answer:
+            await answer.end()
+        assert (answer.status, answer.body) == (204, b"")
+    assert (await ledger.store.bounds("nobody")).head == 0
+
+
+async def test_what_is_open_is_opened_again_and_a_call_comes_once_more(ledger: Ledger, app: Starlette) -> None:
+    name = "r.1"
+    bodies = [
+        ev.RunStarted("r", None, "submit", "r"), ev.MessageStarted("r", "r.0", "user"), ev.BlockStarted("r.0", 0, "text"),
+        ev.BlockDelta("r.0", 0, "ask"), ev.BlockSealed("r.0", 0), ev.MessageFinished("r.0", "complete"),
+        ev.RunStep("r", 1, "started"), ev.MessageStarted("r", name, "assistant"),
+        ev.BlockStarted(name, 0, "reasoning"), ev.BlockDelta(name, 0, "hm"),
+        ev.BlockStarted(name, 1, "text"), ev.BlockDelta(name, 1, "well"),
+        ev.BlockStarted(name, 2, "tool_call", "look", "k"), ev.BlockDelta(name, 2, '{"a":'),
+    ]  # fmt: skip
+    await ledger.record("c", [to_event(body) for body in bodies])
+    async with connect(app) as answer:
+        await answer.until(b"TOOL_CALL_ARGS")
+        rest = [
+            ev.BlockDelta(name, 2, "1}"), ev.BlockSealed(name, 2, parse="ok"), ev.BlockDelta(name, 0, "m"),
+            ev.BlockSealed(name, 0), ev.BlockDelta(name, 1, "!"), ev.BlockSealed(name, 1),
+            ev.MessageFinished(name, "complete"), ev.RunStep("r", 1, "finished"), ev.RunFinished("r", "completed"),
+        ]  # fmt: skip
+        await ledger.record("c", [to_event(body) for body in rest])
+        await answer.end()
+    assert kinds(answer)[:7] == [
+        "RUN_STARTED", "MESSAGES_SNAPSHOT", "STEP_STARTED", "TEXT_MESSAGE_START", "REASONING_START", "REASONING_MESSAGE_START",
+        "TOOL_CALL_START",
+    ]  # fmt: skip
+    snapshot = answer.data()[1]["messages"]
+    assert [(message["id"], message["content"]) for message in snapshot] == [("r.0", "ask"), ("r.1/0", "hm"), ("r.1", "well")]
+    assert not any("toolCalls" in message for message in snapshot)
+    client = AguiClient()
+    client.take(answer.data())
+    assert client.calls() == [("k", "look", '{"a":1}')]
+    assert (client.text(), client.text("reasoning")) == ("well!", "hmm")
+    check_valid(answer.data())
+
+
+async def test_text_behind_a_call_goes_on_in_the_message_that_it_has_for_who_followed(ledger: Ledger, app: Starlette) -> None:
+    name = "r.1"
+    head = [
+        *texts("before"), to_event(ev.BlockSealed(name, 0)),
+        to_event(ev.BlockStarted(name, 1, "tool_call", "look", "k")), to_event(ev.BlockDelta(name, 1, "{}")),
+        to_event(ev.BlockSealed(name, 1, parse="ok")), to_event(ev.BlockStarted(name, 2, "text")),
+        to_event(ev.BlockDelta(name, 2, "beh")),
+    ]  # fmt: skip
+    rest = [to_event(ev.BlockDelta(name, 2, "ind")), to_event(ev.BlockSealed(name, 2)), *finished()[1:]]
+    await ledger.record("c", [started()])
+    async with connect(app) as early:
+        await early.until(b"RUN_STARTED")
+        await ledger.record("c", head)
+        async with connect(app) as late:
+            await late.until(b"MESSAGES_SNAPSHOT")
+            await ledger.record("c", rest)
+            await early.end()
+            await late.end()
+    shown = []
+    for answer in (early, late):
+        client = AguiClient()
+        client.take(answer.data())
+        shown.append([(message["id"], message.get("content")) for message in client.messages])
+    assert shown[0] == shown[1] == [("r.1", "before"), ("r.1/2", "behind")]
+
+
+async def test_who_comes_back_gets_the_same_message_from_its_start(ledger: Ledger, app: Starlette) -> None:
+    await ledger.record("c", [started(), *texts("one ", "two ")])
+    page = ChatPage()
+    for more in ("three ", "four "):
+        async with resume(app) as answer:
+            await answer.until(b"text-delta")
+            await ledger.record("c", [to_event(ev.BlockDelta("r.1", 0, more))])
+            await answer.until(more.encode())
+        page.resume()
+        page.take(answer.data())
+        assert answer.data()[0] == {"type": "start", "messageId": "r"}
+        assert not answer.is_whole
+    assert answer.headers["x-vercel-ai-ui-message-stream"] == "v1"
+    assert answer.headers["content-type"] == "text/event-stream"
+    async with resume(app) as answer:
+        await answer.until(b"text-delta")
+        await ledger.record("c", finished())
+        await answer.end()
+    page.resume()
+    page.take(answer.data())
+    assert (page.message["id"], page.text(), page.ended) == ("r", "one two three four ", "finish")
+    assert answer.body.endswith(b"data: [DONE]\n\n")
+    assert answer.is_whole
+
+
+@pytest.mark.parametrize(("action", "told"), [
+    ("commit", ("RUN_FINISHED", "finish")), ("fail", ("RUN_ERROR", "error")), ("cancel", ("RUN_FINISHED", "abort")),
+])  # fmt: skip
+async def test_a_run_that_is_recovered_ends_for_who_watches(
+    ledger: Ledger, app: Starlette, action: ev.Action, told: tuple[str, str]
+) -> None:
+    await ledger.record("c", [started(), *texts("some")])
+    async with connect(app) as agui, resume(app) as chat:
+        await agui.until(b"TEXT_MESSAGE_START")
+        await chat.until(b"text-delta")
+        await ledger.recover("c", "r", action)
+        await agui.end()
+        await chat.end()
+    assert (kinds(agui)[-1], kinds(chat)[-1]) == told
+    assert (agui.is_whole, chat.is_whole) == (True, True)
+    check_valid(agui.data())
+
+
+@pytest.mark.parametrize("outcome", ["completed", "cancelled", "failed"])
+async def test_a_run_that_says_nothing_ends_all_the_same(ledger: Ledger, app: Starlette, outcome: ev.Outcome) -> None:
+    await ledger.record("c", [started()])
+    async with connect(app) as agui, resume(app) as chat:
+        await agui.until(b"SNAPSHOT")
+        await ledger.record("c", [ended(outcome=outcome)])
+        await agui.end()
+        await chat.end()
+    assert kinds(agui)[-1] == ("RUN_ERROR" if outcome == "failed" else "RUN_FINISHED")
+    assert kinds(chat) == [{"completed": "finish", "cancelled": "abort", "failed": "error"}[outcome]]
+    check_valid(agui.data())
+
+
+async def test_an_erase_ends_a_run_for_who_watches(ledger: Ledger, app: Starlette) -> None:
+    await ledger.record("c", [started(), *texts("secret")])
+    async with connect(app) as agui, resume(app) as chat:
+        await agui.until(b"TEXT_MESSAGE_START")
+        await chat.until(b"text-delta")
+        await ledger.erase("c")
+        await agui.end()
+        await chat.end()
+    assert kinds(agui)[-1] in ("RUN_ERROR", "RUN_FINISHED")
+    assert agui.is_whole
+    assert kinds(chat)[-1] == "abort" if chat.is_whole else True
+    check_valid(agui.data())
+
+
+async def test_who_is_overtaken_by_the_floor_is_told_or_broken_off(ledger: Ledger, app: Starlette) -> None:
+    await ledger.record("c", [started(), *texts("one ")])
+    tails = app.state.service.tails
+    async with connect(app) as agui, resume(app) as chat:
+        await agui.until(b"TEXT_MESSAGE_START")
+        await chat.until(b"text-delta")
+        head = (await ledger.record("c", texts("lost")[2:] * 3)).last_seq  # nobody has read these yet
+        await ledger.store.truncate("c", through=head)
+        for tail in tails._tails.values():
+            tail._forget()
+            tail.start = tail.head = head
+        await ledger.record("c", finished())
+        await agui.end()
+        await chat.end()
+    check_valid(agui.data())
+    assert agui.is_whole
+    assert kinds(agui)[-1] == "RUN_ERROR" or "lost" in agui.body.decode()
+    assert kinds(chat)[-1] == "finish" if chat.is_whole else True
+
+
+async def test_a_run_whose_events_are_gone_is_told_from_its_state(ledger: Ledger, app: Starlette) -> None:
+    head = (await ledger.record("c", [started(), *texts("one ", "two ")])).last_seq
+    await ledger.catch_up("c")
+    await ledger.store.truncate("c", through=head)
+    async with connect(app) as agui, resume(app) as chat:
+        await agui.until(b"TEXT_MESSAGE_START")
+        await chat.until(b"text-delta")
+        await ledger.record("c", [to_event(ev.BlockDelta("r.1", 0, "three")), *finished()])
+        await agui.end()
+        await chat.end()
+    client, page = AguiClient(), ChatPage()
+    client.take(agui.data())
+    page.take(chat.data())
+    assert client.text() == page.text() == "one two three"
+
+
+async def test_a_run_that_waits_for_a_person_is_over_on_the_wire(ledger: Ledger, app: Starlette) -> None:
+    asked = to_event(ev.RunPaused("r", raw('[{"id":"i","reason":"tool_call","tool_call_id":"k"}]')))
+    await ledger.record("c", [started(), *texts("may I?")])
+    async with connect(app) as live, resume(app) as chat:
+        await live.until(b"SNAPSHOT")
+        await chat.until(b"text-delta")
+        await ledger.record("c", [asked])
+        await live.end()
+        await chat.end()
+    async with connect(app) as later, resume(app) as again:
+        await later.end()
+        await again.end()
+    for answer in (live, later):
+        assert kinds(answer)[-1] == "RUN_FINISHED"
+        assert answer.data()[-1]["outcome"]["interrupts"] == [{"id": "i", "reason": "tool_call", "toolCallId": "k"}]
+        check_valid(answer.data())
+        client = AguiClient()
+        client.take(answer.data())
+        assert client.text() == "may I?"
+    for answer in (chat, again):
+        assert kinds(answer)[-1] == "finish"
+
+
+async def test_of_several_open_runs_the_one_on_the_active_path_is_watched(ledger: Ledger, app: Starlette) -> None:
+    async with ledger.run("c", run_id="root") as run:
+        root = await run.message("user", "ask")
+    await ledger.record("c", [started("lost", root), *texts("lost", run_id="lost")])
+    async with resume(app) as answer:
+        await answer.until(b"text-delta")
+    assert answer.data()[0]["messageId"] == "lost"
+    await ledger.record("c", [started("newer", root), *texts("newer", run_id="newer")])
+    async with connect(app) as answer:
+        await answer.until(b"TEXT_MESSAGE_START")
+    client = AguiClient()
+    client.take(answer.data())
+    assert (client.text("user"), client.text()) == ("ask", "newer")
+    await ledger.record("c", finished("newer"))
+    async with resume(app) as answer:  # nobody ends the other one, and a later turn has taken its place
+        await answer.end()
+    assert answer.status == 204
+    async with connect(app) as answer:
+        await answer.end()
+    assert answer.data()[-1]["type"] == "RUN_FINISHED"
+
+
+async def test_a_server_that_closes_breaks_off_what_goes_on(ledger: Ledger, app: Starlette) -> None:
+    await ledger.record("c", [started(), *texts("some")])
+    async with connect(app) as agui, resume(app) as chat:
+        await agui.until(b"TEXT_MESSAGE_START")
+        await chat.until(b"text-delta")
+        app.state.service.followers.close()
+        await agui.end()
+        await chat.end()
+    assert (agui.is_whole, chat.is_whole) == (False, False)
+
+
+async def test_an_image_of_the_user_is_shown_while_the_run_goes_on(ledger: Ledger, app: Starlette) -> None:
+    media = await ledger.add_media("c", b"\x89PNG", "image/png")
+    bodies = [
+        ev.RunStarted("r", None, "submit", "r"), ev.MessageStarted("r", "r.1", "user"),
+        ev.BlockStarted("r.1", 0, "media", media_type="image/png"),
+        ev.BlockDelta("r.1", 0, f"tailfold:media/{media}", "data"), ev.BlockSealed("r.1", 0),
+        ev.BlockStarted("r.1", 1, "text"), ev.BlockDelta("r.1", 1, "see"), ev.BlockSealed("r.1", 1),
+        ev.MessageFinished("r.1", "complete"),
+    ]  # fmt: skip
+    await ledger.record("c", [to_event(body) for body in bodies])
+    async with connect(app) as answer:
+        await answer.until(b"SNAPSHOT")
+    [message] = answer.data()[1]["messages"]
+    assert [part["type"] for part in message["content"]] == ["image", "text"]
+
+
+async def test_a_snapshot_is_not_larger_than_the_client_takes(ledger: Ledger, app: Starlette) -> None:
+    async with ledger.run("c") as run:
+        for number in range(12):
+            await run.message("user", f"{number} " + "x" * 1024 * 1024)
+    async with connect(app) as answer:
+        await answer.end()
+    assert len(answer.body) < 9 * 1024 * 1024
+    assert answer.data()[1]["messages"][-1]["content"].startswith("11 ")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{", b'{"threadId":1,"runId":"r"}', b'{"runId":"r"}', b'{"threadId":"","runId":"r"}']
+)
+async def test_what_is_no_input_is_refused(app: Starlette, body: bytes) -> None:
+    async with ask(app, "POST", "/v1/agui/connect", body) as answer:
+        await answer.end()
+    assert answer.status in (400, 422)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert json.loads(answer.body)["detail"]
