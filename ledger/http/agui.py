@@ -67,9 +67,13 @@ class Agui:
         """
         asked = _read(await read_body(request, self._service.max_body_bytes))
         await self._service.check("read", "conversation", asked.threadId, request)
-        watched = await look_at(self._ledger.engine, asked.threadId)
-        run_id = asked.runId if watched.run is None else watched.run.run_id
-        writer = AguiStreamWriter(thread_id=asked.threadId, run_id=run_id)
+        return await self.answer(asked.threadId, asked.runId)
+
+    async def answer(self, thread_id: str, run_id: str) -> EventStream:
+        """The same for a program's own endpoint, which has looked at the request. `run_id` names a run that is none."""
+        watched = await look_at(self._ledger.engine, thread_id)
+        run_id = run_id if watched.run is None else watched.run.run_id
+        writer = AguiStreamWriter(thread_id=thread_id, run_id=run_id)
         begun = await self._begin(writer, watched, run_id)
         return EventStream(self._events(writer, watched, begun), self._service.followers)
 

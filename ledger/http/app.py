@@ -27,11 +27,13 @@ def make_app(ledger: Ledger, **options: Any) -> Starlette:
     """An ASGI application that serves this ledger; `options` are the fields of `stream.http.Service`.
 
     Mounted in another application (`app.mount("/", make_app(ledger))`) that application's lifespan has to enter
-    `running(app.state.service)`, which ends those who follow.
+    `running(app.state.service)`, which ends those who follow. `app.state.agui` and `app.state.chat` answer in a program's
+    own endpoint what their paths here would.
     """
     service = serve_store(ledger.store, **options)
+    agui, chat = Agui(ledger, service), Chat(ledger, service)
     routes: list[BaseRoute] = [make_route(service)]
-    for part in (Conversations(ledger, service), Agui(ledger, service), Chat(ledger, service)):
+    for part in (Conversations(ledger, service), agui, chat):
         routes += [Route(path, endpoint, methods=methods) for path, endpoint, methods in part.routes()]
 
     @contextlib.asynccontextmanager
@@ -40,5 +42,5 @@ def make_app(ledger: Ledger, **options: Any) -> Starlette:
             yield
 
     app = wrap(routes, service, lifespan=lifespan)
-    app.state.service = service
+    app.state.service, app.state.agui, app.state.chat = service, agui, chat
     return app

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stream import Event
     from stream.http import Service
 
-    Handler = Callable[[Request], Awaitable[Response | EventStream]]
+    Handler = Callable[[Request], Awaitable[Response]]
 
 HEADERS: Final = {"x-vercel-ai-ui-message-stream": "v1"}
 _DONE: Final = b"data: [DONE]\n\n"
@@ -48,7 +48,7 @@ class Chat:
         """Path, endpoint, methods."""
         return [("/v1/chat/{id}/stream", self.resume, ["GET"])]
 
-    async def resume(self, request: Request) -> Response | EventStream:
+    async def resume(self, request: Request) -> Response:
         """What the run on the active path has said, from the start of its message, and what comes, until it ends.
 
         204 where none is under way or nobody knows the chat. The stream ends well only behind `finish`, `abort` or
@@ -57,6 +57,10 @@ class Chat:
         """
         chat = request.path_params["id"]
         await self._service.check("read", "conversation", chat, request)
+        return await self.answer(chat)
+
+    async def answer(self, chat: str) -> Response:
+        """The same for a program's own endpoint: of a run that has begun before it is called nothing is missed."""
         watched = await look_at(self._ledger.engine, chat)
         if watched.run is None:
             return Response(status_code=204)

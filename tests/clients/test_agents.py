@@ -106,7 +106,8 @@ async def test_who_joins_in_the_middle_shows_the_text_once_over_kills(
 @needs_data
 def test_the_public_clients_take_every_recorded_run_cut_somewhere(tmp_path: Path, npm: Npm, node: Node) -> None:
     given, made = tmp_path / "given.json", tmp_path / "made.json"
-    streams, truths = [], {}
+    streams: list[dict[str, Any]] = []
+    truths: dict[str, Any] = {}
     for path in RECORDED:
         [[run]] = conversation_of(path)
         bodies, messages = stamped(run), kept(run)
@@ -128,7 +129,7 @@ def test_the_public_clients_take_every_recorded_run_cut_somewhere(tmp_path: Path
         for client in ("same", "fresh", "page"):
             found = told[client]
             is_right = (found.get("text"), found.get("reasoning")) == (text, thoughts)
-            has_calls = client == "page" or sorted(ref for ref, _ in found.get("calls", ())) == sorted(ref for ref, _ in calls)
+            has_calls = client == "page" or {ref for ref, _ in found.get("calls", ())} == {ref for ref, _ in calls}
             if not (is_right and has_calls) and end != "RUN_ERROR":
                 wrong.append((told["name"], client, found, text, thoughts, calls))
     assert not wrong, f"{len(wrong)} of {len(streams)}: {wrong[:3]}"
