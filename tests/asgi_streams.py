@@ -23,11 +23,17 @@ class Answer:
         self.headers: dict[str, str] = {}
         self.body = b""
         self.is_whole = False
+        self.failure: Exception | None = None
+        """What the application raised, which a server would log."""
         self.is_over = asyncio.Event()
+        self.reads = asyncio.Event()
+        """Cleared, the client does not read."""
+        self.reads.set()
         self._moved = asyncio.Event()
 
     async def send(self, message: Message) -> None:
         """The application's side."""
+        await self.reads.wait()
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.headers = {name.decode().lower(): value.decode() for name, value in message["headers"]}
@@ -90,6 +96,8 @@ async def ask(
     async def run() -> None:
         try:
             await app(scope, receive, answer.send)
+        except Exception as error:  # noqa: BLE001 - told in the answer
+            answer.failure = error
         finally:
             answer.finish()
 
@@ -101,5 +109,4 @@ async def ask(
         yield answer
     finally:
         gone.set()
-        with contextlib.suppress(Exception):
-            await asyncio.wait_for(task, LONGEST_S)
+        await asyncio.wait_for(task, LONGEST_S)

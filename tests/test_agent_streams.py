@@ -322,38 +322,59 @@ async def test_a_run_that_says_nothing_ends_all_the_same(ledger: Ledger, app: St
     check_valid(agui.data())
 
 
-async def test_an_erase_ends_a_run_for_who_watches(ledger: Ledger, app: Starlette) -> None:
+@pytest.mark.parametrize("is_slow", [False, True])
+async def test_an_erase_ends_a_run_for_who_watches(ledger: Ledger, app: Starlette, *, is_slow: bool) -> None:
     await ledger.record("c", [started(), *texts("secret")])
     async with connect(app) as agui, resume(app) as chat:
         await agui.until(b"TEXT_MESSAGE_START")
         await chat.until(b"text-delta")
+        if is_slow:
+            agui.reads.clear()
+            chat.reads.clear()
+            await ledger.record("c", texts("more")[2:])
+            await asyncio.sleep(0.05)
         await ledger.erase("c")
+        await ledger.record("c", [started("next"), *texts("of another life", run_id="next")])
+        agui.reads.set()
+        chat.reads.set()
         await agui.end()
         await chat.end()
-    assert kinds(agui)[-1] in ("RUN_ERROR", "RUN_FINISHED")
+    end = agui.data()[-1]
+    assert end["code"] == "overtaken" if is_slow else end["outcome"] == {"type": "cancelled"}
     assert agui.is_whole
-    assert kinds(chat)[-1] == "abort" if chat.is_whole else True
+    assert chat.is_whole != is_slow
+    assert (kinds(chat)[-1] == "abort") != is_slow
+    assert b"another life" not in agui.body + chat.body
     check_valid(agui.data())
 
 
 async def test_who_is_overtaken_by_the_floor_is_told_or_broken_off(ledger: Ledger, app: Starlette) -> None:
     await ledger.record("c", [started(), *texts("one ")])
-    tails = app.state.service.tails
     async with connect(app) as agui, resume(app) as chat:
         await agui.until(b"TEXT_MESSAGE_START")
         await chat.until(b"text-delta")
-        head = (await ledger.record("c", texts("lost")[2:] * 3)).last_seq  # nobody has read these yet
+        agui.reads.clear()
+        chat.reads.clear()
+        for text in ("on its way ", "lost"):
+            head = (await ledger.record("c", [to_event(ev.BlockDelta("r.1", 0, text))])).last_seq
+            await asyncio.sleep(0.05)
+        await ledger.catch_up("c")
         await ledger.store.truncate("c", through=head)
-        for tail in tails._tails.values():
-            tail._forget()
-            tail.start = tail.head = head
         await ledger.record("c", finished())
+        for tail in app.state.service.tails._tails.values():
+            tail._forget()
+            tail.start = tail.head
+        agui.reads.set()
+        chat.reads.set()
         await agui.end()
         await chat.end()
-    check_valid(agui.data())
+    assert agui.data()[-1]["code"] == "overtaken"
     assert agui.is_whole
-    assert kinds(agui)[-1] == "RUN_ERROR" or "lost" in agui.body.decode()
-    assert kinds(chat)[-1] == "finish" if chat.is_whole else True
+    assert kinds(chat)[-1] == "text-delta"
+    assert not chat.is_whole
+    assert (agui.failure, chat.failure) == (None, None)
+    assert b"lost" not in agui.body + chat.body
+    check_valid(agui.data())
 
 
 async def test_a_run_whose_events_are_gone_is_told_from_its_state(ledger: Ledger, app: Starlette) -> None:

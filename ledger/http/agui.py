@@ -9,7 +9,6 @@ import msgspec
 
 from ledger.exports import with_media
 from ledger.http.watched import events_behind, look_at
-from projector.events import ConversationErased
 from projector.formats.agui.stream_writer import AguiStreamWriter
 from projector.formats.agui.writer import write
 from projector.json_text import InvalidJson, decode, dump
@@ -35,6 +34,9 @@ MAX_SHOWN: Final = 1000
 MAX_SNAPSHOT_BYTES: Final = 8 * 1024 * 1024
 """The public client takes no event of more than 10 MB."""
 _ENDS: Final = ("RUN_FINISHED", "RUN_ERROR")
+_OVERTAKEN: Final = {
+    "type": "RUN_ERROR", "code": "overtaken", "message": "what comes next is not in the log any more: connect again",
+}  # fmt: skip
 Wire = list[dict[str, Any]]
 
 
@@ -63,7 +65,7 @@ class Agui:
         """RUN_STARTED, MESSAGES_SNAPSHOT, what is open opened again, and what comes, until the run ends.
 
         Where none is under way RUN_FINISHED comes at once; a thread that nobody knows is an empty one. Where what comes
-        can't be told (it was erased, or let go before a slow client had it) the run ends with RUN_ERROR.
+        has gone from the log before a slow client had it the run ends with RUN_ERROR, `overtaken`.
         """
         asked = _read(await read_body(request, self._service.max_body_bytes))
         await self._service.check("read", "conversation", asked.threadId, request)
@@ -104,15 +106,13 @@ class Agui:
                     wire: Wire = []
                     for event in batch:
                         wire += writer.feed(event)
-                        if event.type == ConversationErased.TYPE:
-                            wire.append(_error("the conversation was erased", "erased"))
                         if wire and wire[-1]["type"] in _ENDS:
                             yield _frames(wire)
                             return
                     if wire or not batch:  # nothing is a heartbeat
                         yield _frames(wire)
         except (Truncated, Diverged):
-            yield _frames([_error("what comes next has been let go: connect again", "overtaken")])
+            yield _frames([_OVERTAKEN])
 
 
 def _read(body: bytes) -> RunAgentInput:
@@ -128,10 +128,6 @@ def _within_bounds(snapshot: dict[str, Any]) -> dict[str, Any]:
     while len(messages) > 1 and len(dump(messages)) > MAX_SNAPSHOT_BYTES:
         messages = messages[-(len(messages) // 2) :]
     return snapshot | {"messages": messages}
-
-
-def _error(message: str, code: str) -> dict[str, Any]:
-    return {"type": "RUN_ERROR", "message": message, "code": code}
 
 
 def _frames(wire: Wire) -> bytes:

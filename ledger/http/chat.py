@@ -10,10 +10,11 @@ from starlette.responses import Response
 from ledger.http.watched import events_behind, look_at
 from projector import events as ev
 from projector.formats.ai_sdk.stream_writer import AiSdkStreamWriter
-from projector.formats.shared.live import end_of
+from projector.formats.shared.live import body_of, end_of
 from projector.json_text import dump
+from stream import Diverged, Truncated
 from stream.http import EventStream
-from stream.http.sse import frame
+from stream.http.sse import BrokenOff, frame
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -73,30 +74,30 @@ class Chat:
         if run.paused:
             yield _end(begun, _PAUSED)
             return
-        async with aclosing(events_behind(self._service, watched)) as batches:
-            async for batch in batches:
-                chunks: Chunks = []
-                for event in batch:
-                    chunks += writer.feed(event)
-                    end = _end_of(event, run.run_id)
-                    if end is not None:
-                        yield _frames(chunks) + _end(chunks, end)
-                        return
-                if chunks or not batch:  # nothing is a heartbeat
-                    yield _frames(chunks)
+        try:
+            async with aclosing(events_behind(self._service, watched)) as batches:
+                async for batch in batches:
+                    chunks: Chunks = []
+                    for event in batch:
+                        chunks += writer.feed(event)
+                        end = _end_of(event, run.run_id)
+                        if end is not None:
+                            yield _frames(chunks) + _end(chunks, end)
+                            return
+                    if chunks or not batch:  # nothing is a heartbeat
+                        yield _frames(chunks)
+        except (Truncated, Diverged) as error:
+            raise BrokenOff from error
 
 
 def _end_of(event: Event, run_id: str) -> dict[str, Any] | None:
     """What a stream ends with, for a run that has said nothing, or is not over."""
-    if event.type == ev.ConversationErased.TYPE:
-        return {"type": "abort", "reason": "the conversation was erased"}
-    body = ev.read_body(event.type, event.data) if event.type in _ENDINGS else None
-    if body is None or getattr(body, "run_id", None) != run_id:
-        return None
-    if isinstance(body, ev.RunPaused):
+    body = body_of(event) if event.type in _ENDINGS else None
+    if isinstance(body, ev.RunPaused) and body.run_id == run_id:
         return _PAUSED
-    assert isinstance(body, ev.RunFinished | ev.RunRecovered)
-    return {"type": "abort" if end_of(body).outcome == "cancelled" else "finish"}
+    if isinstance(body, ev.RunFinished | ev.RunRecovered) and body.run_id == run_id:
+        return {"type": "abort" if end_of(body).outcome == "cancelled" else "finish"}
+    return None
 
 
 def _end(chunks: Chunks, end: dict[str, Any]) -> bytes:

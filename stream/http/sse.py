@@ -48,6 +48,10 @@ class Once(Generic[T]):
         return self._last[1]
 
 
+class BrokenOff(Exception):
+    """Raised by a source that can't go on, and must not end as if it were whole: the client comes back."""
+
+
 class EventStream(Response):
     """A response of whatever `source` yields; `b""` stands for a heartbeat.
 
@@ -77,6 +81,8 @@ class EventStream(Response):
                     await self._send_all(follower, send)
                     is_whole = True
                     group.cancel_scope.cancel()
+        except* BrokenOff:
+            pass
         finally:
             with anyio.CancelScope(shield=True):
                 await self._source.aclose()
