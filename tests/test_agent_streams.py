@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import random
 from typing import TYPE_CHECKING, Any, Final
@@ -191,6 +192,7 @@ async def test_a_thread_that_is_idle_or_unknown_is_told_and_over(ledger: Ledger,
     async with ledger.run("c") as run:
         await run.message("user", "ask")
         await run.message("assistant", "answer")
+    await ledger.store.append("ds:c", [started(), *texts("of no conversation")])
     for thread, shown in (("c", ["ask", "answer"]), ("nobody", []), ("ds:c", [])):
         async with connect(app, thread) as answer:
             await answer.end()
@@ -438,6 +440,31 @@ async def test_of_several_open_runs_the_one_on_the_active_path_is_watched(ledger
     assert answer.data()[-1]["type"] == "RUN_FINISHED"
 
 
+async def test_a_run_behind_an_earlier_message_is_shown_behind_that(ledger: Ledger, app: Starlette) -> None:
+    async with ledger.run("c") as run:
+        asked = await run.message("user", "ask")
+        await run.message("assistant", "first answer")
+    await ledger.record("c", [started(parent=asked), *texts("another ")])
+    async with connect(app) as answer:
+        await answer.until(b"TEXT_MESSAGE_START")
+        await ledger.record("c", [to_event(ev.BlockDelta("r.1", 0, "answer")), *finished()])
+        await answer.end()
+    client = AguiClient()
+    client.take(answer.data())
+    assert (client.text("user"), client.text()) == ("ask", "another answer")
+
+
+async def test_a_step_that_is_over_is_not_opened_again(ledger: Ledger, app: Starlette) -> None:
+    await ledger.record("c", [started(), to_event(ev.RunStep("r", 1, "started")), to_event(ev.RunStep("r", 1, "finished"))])
+    async with connect(app) as answer:
+        await answer.until(b"SNAPSHOT")
+        await ledger.record("c", [to_event(ev.RunStep("r", 2, "started")), ended()])
+        await answer.end()
+    steps = [event["stepName"] for event in answer.data() if event["type"] == "STEP_STARTED"]
+    assert steps == ["step 2"]
+    check_valid(answer.data())
+
+
 async def test_a_server_that_closes_breaks_off_what_goes_on(ledger: Ledger, app: Starlette) -> None:
     await ledger.record("c", [started(), *texts("some")])
     async with connect(app) as agui, resume(app) as chat:
@@ -462,7 +489,9 @@ async def test_an_image_of_the_user_is_shown_while_the_run_goes_on(ledger: Ledge
     async with connect(app) as answer:
         await answer.until(b"SNAPSHOT")
     [message] = answer.data()[1]["messages"]
-    assert [part["type"] for part in message["content"]] == ["image", "text"]
+    image, text = message["content"]
+    assert image["source"]["value"] == base64.b64encode(b"\x89PNG").decode()
+    assert text == {"type": "text", "text": "see"}
 
 
 async def test_a_snapshot_is_not_larger_than_the_client_takes(ledger: Ledger, app: Starlette) -> None:
