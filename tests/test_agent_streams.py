@@ -19,6 +19,7 @@ from projector.events import to_event
 from projector.formats.agui.stream_writer import AguiStreamWriter
 from projector.formats.ai_sdk.stream_writer import AiSdkStreamWriter
 from projector.json_text import raw
+from stream.http import Access, Problem
 from tests.asgi_streams import ask
 from tests.shared_data import needs_data
 from tests.test_stream_writers import RECORDED, conversation_of, kept, stamped
@@ -239,6 +240,36 @@ async def test_what_is_open_is_opened_again_and_a_call_comes_once_more(ledger: L
     client.take(answer.data())
     assert client.calls() == [("k", "look", '{"a":1}')]
     assert (client.text(), client.text("reasoning")) == ("well!", "hmm")
+    check_valid(answer.data())
+
+
+@pytest.mark.parametrize("count", [3, 5, 6, 7])
+async def test_a_call_with_the_id_of_an_earlier_one_is_another_call(ledger: Ledger, app: Starlette, count: int) -> None:
+    parent = None
+    for number in (1, 2):
+        run_id = f"run{number}"
+        name = f"{run_id}.1"
+        bodies = [
+            ev.RunStarted(run_id, parent, "submit", run_id), ev.MessageStarted(run_id, name, "assistant"),
+            ev.BlockStarted(name, 0, "tool_call", "look", "k"), ev.BlockDelta(name, 0, f'{{"n":{number}}}'),
+            ev.BlockSealed(name, 0, parse="ok"), ev.MessageFinished(name, "complete"),
+            ev.ToolResult(run_id, f"{run_id}.2", "k", "ok", raw(f'[{{"kind":"text","text":"{number}"}}]')),
+            ev.RunFinished(run_id, "completed"),
+        ]  # fmt: skip
+        events = [to_event(body) for body in bodies]
+        parent = f"{run_id}.2"
+        if number == 1:
+            await ledger.record("c", events)
+    await ledger.record("c", events[:count])
+    async with connect(app) as answer:
+        await answer.until(b"SNAPSHOT")
+        await ledger.record("c", events[count:])
+        await answer.end()
+    client = AguiClient()
+    client.take(answer.data())
+    assert [arguments for _, _, arguments in client.calls()] == ['{"n":1}', '{"n":2}']
+    results = {message["toolCallId"]: message["content"] for message in client.messages if message["role"] == "tool"}
+    assert [results[ref] for ref, _, _ in client.calls()] == ["1", "2"]
     check_valid(answer.data())
 
 
@@ -502,6 +533,37 @@ async def test_a_snapshot_is_not_larger_than_the_client_takes(ledger: Ledger, ap
         await answer.end()
     assert len(answer.body) < 9 * 1024 * 1024
     assert answer.data()[1]["messages"][-1]["content"].startswith("11 ")
+
+
+async def test_a_run_behind_a_message_that_is_not_there_is_shown_by_itself(ledger: Ledger, app: Starlette) -> None:
+    await ledger.record("c", [started(parent="nobody's"), *texts("some")])
+    async with connect(app) as agui, resume(app) as chat:
+        await agui.until(b"TEXT_MESSAGE_START")
+        await chat.until(b"text-delta")
+        await ledger.record("c", finished())
+        await agui.end()
+        await chat.end()
+    client = AguiClient()
+    client.take(agui.data())
+    assert (client.text(), client.ended) == ("some", "RUN_FINISHED")
+
+
+async def test_nobody_reads_what_he_may_not(ledger: Ledger) -> None:
+    asked: list[tuple[str, str, str | None]] = []
+
+    async def refuse(access: Access) -> None:
+        asked.append((access.action, access.kind, access.stream))
+        raise Problem(403, "forbidden", "not yours")
+
+    await ledger.record("c", [started(), *texts("secret"), ended()])
+    await ledger.record("c", [started("r2"), *texts("secret", run_id="r2")])
+    app = make_app(ledger, authorize=refuse)
+    async with connect(app) as agui, resume(app) as chat:
+        while not (agui.status and chat.status):
+            await asyncio.sleep(0)
+    assert (agui.status, chat.status) == (403, 403)
+    assert b"secret" not in agui.body + chat.body
+    assert asked == [("read", "conversation", "c")] * 2
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from projector.formats.outgoing.display import HINT
 from projector.formats.shared.live import GrowingBlock, one_block
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from projector import events as ev
     from projector.formats.agui.client_view import ClientView
 
@@ -18,14 +20,15 @@ _TEXT: Final = ("text", "refusal")
 
 
 class OutgoingMessage:
-    """Gives the events for what happens in one message. `calls` are the ids of calls that are open anywhere.
+    """Gives the events for what happens in one message.
 
-    `expected`: the messages of AG-UI that it becomes, where they are known.
+    `calls` are the ids of calls that are open anywhere, `shown` of those that a client shows already. `expected`: the
+    messages of AG-UI that it becomes, where they are known.
     """
 
-    def __init__(self, body: ev.MessageStarted, expected: Wire | None, calls: set[str]) -> None:
+    def __init__(self, body: ev.MessageStarted, expected: Wire | None, calls: set[str], shown: Collection[str] = ()) -> None:
         self.id, self.run_id, self._role, self._name = body.message_id, body.run_id, body.role, body.name
-        self._expected, self._calls = expected or [], calls
+        self._expected, self._calls, self._shown = expected or [], calls, shown
         self._open: dict[int, GrowingBlock] = {}
         self._seen: set[int] = set()
         self._round = ""
@@ -54,7 +57,7 @@ class OutgoingMessage:
         if body.kind == "tool_call":
             events = self._end_text()
             block.ref = body.tool_call_id or f"call_{self.id}_{body.block}"
-            while block.ref in self._calls:
+            while block.ref in self._calls or block.ref in self._shown:
                 block.ref += "~"
             self._calls.add(block.ref)
             parent = self._answer(body.block)

@@ -75,6 +75,8 @@ class AguiStreamWriter:
         """Open steps: the name of each, and the messages that began in it."""
         self._calls: set[str] = set()
         """The ids of calls that are open."""
+        self._shown: frozenset[str] = frozenset()
+        """The ids of calls that a client shows: it takes another call under the same id for more of that one."""
         self._begun_as: dict[str, str] = {}
         """Under which id a call went out that has another one in the end."""
         self._messages: dict[str, OutgoingMessage] = {}
@@ -104,9 +106,10 @@ class AguiStreamWriter:
         runs, view = tuple(runs), ClientView()
         ids = {run.run_id for run in runs}
         own = {message.id: message for message in shown if message.run_id in ids}
+        pieces = write([message for message in shown if message.run_id not in ids]).payload
+        self._shown = frozenset(call["id"] for piece in pieces for call in piece.get("toolCalls", ()))
         events = [event for run in runs for body in bodies_so_far(run) for event in self.feed(body)]
         view.take(events)
-        pieces = write([message for message in shown if message.run_id not in ids]).payload
         for draft in (draft for run in runs for draft in drafts_in_order(run)):
             is_more = draft.id in own and draft.role not in ("assistant", "tool") and draft.status is not None
             pieces += write([own[draft.id]]).payload if is_more else view.pieces_of(draft.id)
@@ -134,7 +137,9 @@ class AguiStreamWriter:
         """A message begins; its events begin with its first block."""
         events = self._ensure(body.run_id)
         if body.run_id in self._runs and body.message_id not in self._messages:
-            self._messages[body.message_id] = OutgoingMessage(body, self._expected.pop(body.message_id, None), self._calls)
+            self._messages[body.message_id] = OutgoingMessage(
+                body, self._expected.pop(body.message_id, None), self._calls, self._shown
+            )
             for (run_id, _), (_, began) in self._steps.items():
                 if run_id == body.run_id:
                     began.append(body.message_id)
@@ -143,7 +148,11 @@ class AguiStreamWriter:
     def start_block(self, body: ev.BlockStarted) -> Wire:
         """A block begins."""
         message = self._messages.get(body.message_id)
-        return [] if message is None else message.start(body)
+        events = [] if message is None else message.start(body)
+        ref = None if message is None else message.ref_of(body.block)
+        if ref and body.tool_call_id in self._shown:
+            self._begun_as[body.tool_call_id] = ref
+        return events
 
     def grow_block(self, body: ev.BlockDelta) -> Wire:
         """A delta goes out as a delta."""
@@ -170,7 +179,10 @@ class AguiStreamWriter:
             return events
         for message in self._messages.values():
             events += message.end_call(body.tool_call_id)
-        body = replace(body, tool_call_id=self._begun_as.get(body.tool_call_id, body.tool_call_id))
+        ref = self._begun_as.get(body.tool_call_id, body.tool_call_id)
+        if body.tool_call_id in self._shown:
+            events += [event for message in self._messages.values() for event in message.end_call(ref)]
+        body = replace(body, tool_call_id=ref)
         expected = self._expected.pop(body.message_id, None)
         written = Writer().pieces(one_result(body)) if expected is None else []
         return events + [event for piece in expected or written for event in whole(piece)]
