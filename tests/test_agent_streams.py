@@ -13,6 +13,7 @@ from ag_ui_validate.pytest_plugin import assert_valid_agui
 
 from ledger import Ledger, open_ledger
 from ledger.http import make_app
+from ledger.http.agui import MAX_SHOWN
 from projector import events as ev
 from projector import open_runs
 from projector.events import to_event
@@ -523,6 +524,19 @@ async def test_an_image_of_the_user_is_shown_while_the_run_goes_on(ledger: Ledge
     image, text = message["content"]
     assert image["source"]["value"] == base64.b64encode(b"\x89PNG").decode()
     assert text == {"type": "text", "text": "see"}
+
+
+async def test_of_a_long_thread_the_newest_messages_are_shown(ledger: Ledger, app: Starlette) -> None:
+    names = [f"r.{number}" for number in range(MAX_SHOWN + 5)]
+    bodies = [
+        [ev.MessageStarted("r", name, "user"), ev.BlockStarted(name, 0, "text"), ev.BlockDelta(name, 0, name),
+         ev.BlockSealed(name, 0), ev.MessageFinished(name, "complete")]
+        for name in names
+    ]  # fmt: skip
+    await ledger.record("c", [started(), *(to_event(body) for message in bodies for body in message), ended()])
+    async with connect(app) as answer:
+        await answer.end()
+    assert [message["id"] for message in answer.data()[1]["messages"]] == names[-MAX_SHOWN:]
 
 
 async def test_a_snapshot_is_not_larger_than_the_client_takes(ledger: Ledger, app: Starlette) -> None:
