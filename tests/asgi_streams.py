@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message
 
 LONGEST_S: Final = 20.0
+INPUT: Final = {
+    "threadId": "c", "runId": "mine", "messages": [], "tools": [], "context": [], "state": {}, "forwardedProps": {},
+}  # fmt: skip
 
 
 class Answer:
@@ -110,3 +113,11 @@ async def ask(
     finally:
         gone.set()
         await asyncio.wait_for(task, LONGEST_S)
+
+
+def connect(app: ASGIApp, thread: str = "c") -> contextlib.AbstractAsyncContextManager[Answer]:
+    return ask(app, "POST", "/v1/agui/connect", INPUT | {"threadId": thread})
+
+
+def resume(app: ASGIApp, chat: str = "c") -> contextlib.AbstractAsyncContextManager[Answer]:
+    return ask(app, "GET", f"/v1/chat/{chat}/stream")

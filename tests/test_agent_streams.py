@@ -5,42 +5,30 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import pytest
-from ag_ui_validate.pytest_plugin import assert_valid_agui
 
-from ledger import Ledger, open_ledger
 from ledger.http import make_app
 from ledger.http.agui import MAX_SHOWN
 from projector import events as ev
-from projector import open_runs
 from projector.events import to_event
-from projector.formats.agui.stream_writer import AguiStreamWriter
-from projector.formats.ai_sdk.stream_writer import AiSdkStreamWriter
 from projector.json_text import raw
 from stream.http import Access, Problem
-from tests.asgi_streams import ask
-from tests.shared_data import needs_data
-from tests.test_stream_writers import RECORDED, conversation_of, kept, stamped
+from tests.agent_checks import check_valid
+from tests.asgi_streams import ask, connect, resume
 from tests.ui_clients import AguiClient, ChatPage
 
 if TYPE_CHECKING:
-    import contextlib
-    from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
+    from collections.abc import AsyncIterator
 
     from starlette.applications import Starlette
 
-    from projector import Message, State
-    from stream import Event, NewEvent
+    from ledger import Ledger
+    from stream import NewEvent
     from tests.asgi_streams import Answer
 
 pytestmark = pytest.mark.anyio
-INPUT: Final = {
-    "threadId": "c", "runId": "mine", "messages": [], "tools": [], "context": [], "state": {}, "forwardedProps": {},
-}  # fmt: skip
 
 
 @pytest.fixture
@@ -48,14 +36,6 @@ async def app(ledger: Ledger) -> AsyncIterator[Starlette]:
     made = make_app(ledger)
     yield made
     made.state.service.followers.close()
-
-
-def connect(app: Starlette, thread: str = "c") -> contextlib.AbstractAsyncContextManager[Answer]:
-    return ask(app, "POST", "/v1/agui/connect", INPUT | {"threadId": thread})
-
-
-def resume(app: Starlette, chat: str = "c") -> contextlib.AbstractAsyncContextManager[Answer]:
-    return ask(app, "GET", f"/v1/chat/{chat}/stream")
 
 
 def started(run_id: str = "r", parent: str | None = None) -> NewEvent:
@@ -80,114 +60,6 @@ def finished(run_id: str = "r") -> list[NewEvent]:
 
 def kinds(answer: Answer) -> list[str]:
     return [event["type"] for event in answer.data()]
-
-
-def wanted(messages: list[Message], *kinds: str) -> tuple[str, str, list[tuple[str | None, str | None]]]:
-    blocks = [block for message in messages if message.role == "assistant" for block in message.blocks]
-    text = "".join(block.text for block in blocks if block.kind in ("text", "refusal"))
-    thoughts = "".join(block.text for block in blocks if block.kind == "reasoning")
-    return text, thoughts, [(block.tool_call_id, block.name) for block in blocks if block.kind in kinds]
-
-
-def check_agui(client: AguiClient, messages: list[Message]) -> None:
-    text, thoughts, calls = wanted(messages, "tool_call")
-    assert client.text() == text
-    assert client.text("reasoning") == thoughts
-    assert sorted((ref, name) for ref, name, _ in client.calls()) == sorted(calls, key=str)
-    arguments = {ref: arguments for ref, _, arguments in client.calls()}
-    for message in messages:
-        for block in message.blocks:
-            if block.kind == "tool_call" and block.parse == "ok":
-                assert json.loads(arguments[block.tool_call_id or ""]) == block.arguments
-
-
-def check_page(page: ChatPage, messages: list[Message]) -> None:
-    assert (page.text(), page.text("reasoning"), page.calls()) == wanted(messages, "tool_call", "server_tool_call")
-
-
-def check_valid(events: list[dict[str, Any]], messages: Sequence[Message] = ()) -> None:
-    """By the public validator; arguments that are no JSON in the log are none on the wire."""
-    calls = [block for message in messages for block in message.blocks if block.kind == "tool_call"]
-    is_cut = any(not block.sealed or block.parse == "bad" for block in calls)
-    assert_valid_agui(events, severity_overrides={"AGUI204": "off"} if is_cut else {})
-
-
-def state_at(bodies: list[Event], cut: int) -> State:
-    state = open_runs.initial
-    for event in bodies[:cut]:
-        state = open_runs.fold(state, event)
-    return state
-
-
-def check_cut(bodies: list[Event], cut: int, messages: list[Message]) -> None:
-    """An agent that has followed to somewhere before, a fresh one, and a page, that all connect at the cut."""
-    followed, fresh, page = AguiClient(), AguiClient(), ChatPage()
-    first, late, answer = AguiStreamWriter(thread_id="c"), AguiStreamWriter(thread_id="c"), AiSdkStreamWriter()
-    followed.take(event for body in bodies[: cut // 2 + 1] for event in first.feed(body))
-    runs = state_at(bodies, cut).open.values()
-    events = late.resume(runs) + [event for body in bodies[cut:] for event in late.feed(body)]
-    check_valid(events, messages)
-    for client in (followed, fresh):
-        client.connect()
-        client.take(events)
-        check_agui(client, messages)
-    page.take(answer.resume(runs) + [chunk for event in bodies[cut:] for chunk in answer.feed(event)])
-    check_page(page, messages)
-
-
-def check_cuts(path: Path, count: int | None) -> None:
-    for [run] in conversation_of(path):
-        bodies, messages = stamped(run), kept(run)
-        cuts = range(1, len(bodies))
-        chance = random.Random(path.name)  # the same cuts each time
-        for cut in cuts if count is None else chance.sample(cuts, min(count, len(cuts))):
-            check_cut(bodies, cut, messages)
-
-
-@needs_data
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_a_recorded_run_cut_somewhere_is_valid_and_exact(path: Path) -> None:
-    check_cuts(path, 3)
-
-
-@needs_data
-@pytest.mark.heavy
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_a_recorded_run_cut_anywhere_is_valid_and_exact(path: Path) -> None:
-    check_cuts(path, None)
-
-
-@needs_data
-async def test_a_recorded_run_is_followed_over_http_from_where_it_stands(tmp_path: Path) -> None:
-    for number, path in enumerate(random.Random(1).sample(RECORDED, 12)):
-        [[run]] = conversation_of(path)
-        events = [to_event(body) for body in run]
-        cut = random.Random(path.name).randrange(1, len(events))
-        async with open_ledger(str(tmp_path / f"{number}.db")) as ledger:
-            app = make_app(ledger)
-            await ledger.record("c", events[:cut])
-            async with connect(app) as agui, resume(app) as chat:
-                await agui.until(b"MESSAGES_SNAPSHOT")
-                for first in range(cut, len(events), 7):
-                    await ledger.record("c", events[first : first + 7])
-                    await asyncio.sleep(0)
-                await agui.end()
-                await chat.end()
-            assert agui.is_whole
-            assert chat.is_whole
-            client, page = AguiClient(), ChatPage()
-            client.take(agui.data())
-            page.take(chat.data())
-            messages = await ledger.transcript("c", branch="all")
-            check_valid(agui.data(), messages)
-            check_agui(client, messages)
-            check_page(page, messages)
-            assert chat.body.endswith(b"data: [DONE]\n\n")
-            async with connect(app) as later:
-                await later.end()
-            client.connect()
-            client.take(later.data())
-            check_agui(client, messages)
 
 
 async def test_a_thread_that_is_idle_or_unknown_is_told_and_over(ledger: Ledger, app: Starlette) -> None:
