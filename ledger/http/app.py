@@ -7,6 +7,8 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from ledger.errors import LedgerError
+from ledger.http.agui import Agui
+from ledger.http.chat import Chat
 from ledger.http.commands import Commands
 from ledger.http.conversations import Conversations
 from ledger.http.events import Events
@@ -31,11 +33,14 @@ def make_app(ledger: Ledger, **options: Any) -> Starlette:
     """An ASGI application that serves this ledger; `options` are the fields of `stream.http.Service`.
 
     Mounted in another application (`app.mount("/", make_app(ledger))`) that application's lifespan has to enter
-    `running(app.state.service)`, which ends those who follow.
+    `running(app.state.service)`, which ends those who follow. `app.state.agui` and `app.state.chat` answer in a program's
+    own endpoint what their paths here would.
     """
     service = serve_store(ledger.store, **options)
+    agui, chat = Agui(ledger, service), Chat(ledger, service)
     parts = (
-        Conversations(ledger, service), Events(ledger, service), Commands(ledger, service), Vocabulary(), TicketDesk(service),
+        Conversations(ledger, service), Events(ledger, service), Commands(ledger, service), agui, chat, Vocabulary(),
+        TicketDesk(service),
     )  # fmt: skip
     endpoints = make_routes(route for part in parts for route in part.routes())
     routes = [make_route(service), *endpoints, *Documentation("Tailfold", version("tailfold"), endpoints).endpoints]
@@ -46,5 +51,5 @@ def make_app(ledger: Ledger, **options: Any) -> Starlette:
             yield
 
     app = wrap(routes, service, handlers={LedgerError: answer_ledger_error}, lifespan=lifespan)
-    app.state.service = service
+    app.state.service, app.state.agui, app.state.chat = service, agui, chat
     return app
