@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -39,17 +39,30 @@ async def export(
     for number, message in enumerate(check_list("messages", messages, "Messages") if messages is not None else ()):
         check_kind(f"messages[{number}]", message, Message, "a Message")
     path = await read_transcript(engine, conversation, selections=selections) if messages is None else messages
+    whole, missing = await with_media(engine, conversation, path)
+    written = WRITERS[format_name](whole) if format_name in WRITERS else write_stream(whole, format_name)
+    name = format_name.removesuffix("-stream")
+    return replace(written, losses=(*missing, *written.losses, *leftovers(whole, NAMED[name])))
+
+
+class Whole(NamedTuple):
+    """Messages with the bytes of their media, and which are not there."""
+
+    messages: list[Message]
+    missing: list[Loss]
+
+
+async def with_media(engine: Engine, conversation: str, messages: Sequence[Message]) -> Whole:
+    """Puts the bytes of media in from the store."""
+    named = names_of(messages)
     found: dict[str, bytes] = {}
     missing: list[Loss] = []
-    own = set(await engine.tables.media_of(conversation))  # whoever writes another's name gets nothing of it
-    for media_id in names_of(path):
+    own = set(await engine.tables.media_of(conversation)) if named else ()  # who writes another's name gets nothing of it
+    for media_id in named:
         try:
             if media_id not in own:
                 raise UnknownMedia(media_id)
             found[media_id] = (await get_media(engine.tables, media_id)).data
         except (UnknownMedia, LedgerDamaged) as error:
             missing.append(Loss(str(error)))
-    whole = [attach(message, found.get) for message in path]
-    written = WRITERS[format_name](whole) if format_name in WRITERS else write_stream(whole, format_name)
-    name = format_name.removesuffix("-stream")
-    return replace(written, losses=(*missing, *written.losses, *leftovers(whole, NAMED[name])))
+    return Whole([attach(message, found.get) for message in messages], missing)

@@ -171,7 +171,9 @@ def _step(state: State, body: ev.RunStep, change: _Change) -> Folded:
 
 
 def _pause(state: State, body: ev.RunPaused | ev.RunResumed, change: _Change) -> Folded:  # noqa: ARG001 - as above
-    return _put(state, replace(_require_run(state, body.run_id), paused=isinstance(body, ev.RunPaused)))
+    asked = text_of(body.interrupts) if isinstance(body, ev.RunPaused) else None
+    run = replace(_require_run(state, body.run_id), paused=isinstance(body, ev.RunPaused), interrupts=asked)
+    return _put(state, run)
 
 
 def _ask_to_stop(state: State, body: ev.RunCancelRequested, change: _Change) -> Folded:  # noqa: ARG001 - as above

@@ -76,7 +76,7 @@ class MessageDraft(msgspec.Struct, frozen=True, gc=False):
 class RunDraft(msgspec.Struct, frozen=True, gc=False):
     """A run without an end. `seq` is that of its first event, `step` the current one and where it began.
 
-    `prompts` are the seqs at which its steps began.
+    `prompts` are the seqs at which its steps began, `interrupts` what a person is asked while it is paused.
     """
 
     run_id: str
@@ -87,10 +87,12 @@ class RunDraft(msgspec.Struct, frozen=True, gc=False):
     model: str | None = None
     provider: str | None = None
     step: tuple[int, int] | None = None
+    is_step_over: bool = False
     steps: int = 0
     prompts: tuple[int, ...] = ()
     cancel_requested: bool = False
     paused: bool = False
+    interrupts: JsonText | None = None
     usage: dict[str, Usage] = {}
     live: dict[str, MessageDraft] = {}
     done: GrowingTable[str, MessageDraft] = GrowingTable()
@@ -247,11 +249,11 @@ def finish_message(draft: MessageDraft, body: events.MessageFinished) -> Message
 def take_step(run: RunDraft, body: events.RunStep, seq: int) -> RunDraft:
     """A step begins, ends, or is taken back with all that it brought."""
     if body.phase == "started":
-        return replace(run, step=(body.n, seq), steps=run.steps + 1, prompts=(*run.prompts, seq))
+        return replace(run, step=(body.n, seq), is_step_over=False, steps=run.steps + 1, prompts=(*run.prompts, seq))
     if run.step is None or run.step[0] != body.n:
         raise Refused(f"step {body.n} of {body.run_id} is not the current one")
     if body.phase == "finished":
-        return run
+        return replace(run, is_step_over=True)
     return _reset(run, since=run.step[1])
 
 

@@ -22,7 +22,7 @@ FORMATS: Final = ROOT / "projector" / "formats"
 NO_FORMATS: Final = {"shared", "outgoing", "recordings", "validators"}
 ROLES: Final = {"__init__", "stream_reader", "reader", "writer", "stream_writer", "rules", "parts", "validator"}
 PARTS_OF_ROLES: Final = {
-    "agui": {"fields", "growing", "known", "open", "outgoing_message", "stream_events"},
+    "agui": {"client_view", "fields", "growing", "known", "open", "outgoing_message", "stream_events"},
     "ai_sdk": {"growing", "outgoing_message", "stream_chunks"},
     "bedrock": {"media"},
     "chat": {"calls", "growing", "usage"},

@@ -4,6 +4,7 @@ What lives here turns requests into calls of `Ledger`, and what it answers into 
 conversations must not: they are the ledger's.
 """
 
-from ledger.http.app import make_app, running
+from ledger.http.app import make_app
+from stream.http import running
 
 __all__ = ["make_app", "running"]

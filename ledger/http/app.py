@@ -6,16 +6,17 @@ import contextlib
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-import anyio
-
 from ledger.errors import LedgerError
+from ledger.http.agui import Agui
+from ledger.http.chat import Chat
 from ledger.http.commands import Commands
 from ledger.http.conversations import Conversations
 from ledger.http.events import Events
 from ledger.http.problems import answer_ledger_error
 from ledger.http.vocabulary import Vocabulary
-from stream.http import wrap
+from stream.http import running, wrap
 from stream.http.documentation import Documentation
+from stream.http.durable import make_route
 from stream.http.routes import make_routes
 from stream.http.service import serve_store
 from stream.http.tickets import TicketDesk
@@ -26,21 +27,23 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from ledger.ledger import Ledger
-    from stream.http import Service
 
 
 def make_app(ledger: Ledger, **options: Any) -> Starlette:
     """An ASGI application that serves this ledger; `options` are the fields of `stream.http.Service`.
 
     Mounted in another application (`app.mount("/", make_app(ledger))`) that application's lifespan has to enter
-    `running(app.state.service)`, which ends those who follow.
+    `running(app.state.service)`, which ends those who follow. `app.state.agui` and `app.state.chat` answer in a program's
+    own endpoint what their paths here would.
     """
     service = serve_store(ledger.store, **options)
+    agui, chat = Agui(ledger, service), Chat(ledger, service)
     parts = (
-        Conversations(ledger, service), Events(ledger, service), Commands(ledger, service), Vocabulary(), TicketDesk(service),
+        Conversations(ledger, service), Events(ledger, service), Commands(ledger, service), agui, chat, Vocabulary(),
+        TicketDesk(service),
     )  # fmt: skip
     endpoints = make_routes(route for part in parts for route in part.routes())
-    routes = [*endpoints, *Documentation("Tailfold", version("tailfold"), endpoints).endpoints]
+    routes = [make_route(service), *endpoints, *Documentation("Tailfold", version("tailfold"), endpoints).endpoints]
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -48,17 +51,5 @@ def make_app(ledger: Ledger, **options: Any) -> Starlette:
             yield
 
     app = wrap(routes, service, handlers={LedgerError: answer_ledger_error}, lifespan=lifespan)
-    app.state.service = service
+    app.state.service, app.state.agui, app.state.chat = service, agui, chat
     return app
-
-
-@contextlib.asynccontextmanager
-async def running(service: Service) -> AsyncIterator[None]:
-    """While the block lasts, those who never read are let go; at its end all who follow are ended."""
-    async with anyio.create_task_group() as group:
-        group.start_soon(service.followers.watch)
-        try:
-            yield
-        finally:
-            service.followers.close()
-            group.cancel_scope.cancel()

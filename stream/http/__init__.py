@@ -6,7 +6,7 @@ What lives here speaks HTTP about opaque events. What an event means must not: c
 from stream.http.access import Access, Action, Authorize, BearerTokens, Tickets, allow_all
 from stream.http.followers import Followers
 from stream.http.problems import Problem
-from stream.http.service import Service, Wrapped, wrap
+from stream.http.service import Service, Wrapped, running, wrap
 from stream.http.sse import EventStream, Once
 
 __all__ = [
@@ -22,5 +22,6 @@ __all__ = [
     "Tickets",
     "Wrapped",
     "allow_all",
+    "running",
     "wrap",
 ]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import anyio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -19,7 +21,7 @@ from stream.http.problems import Problem, answer_error
 from stream.tail import Tails
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from starlette.requests import HTTPConnection
     from starlette.routing import BaseRoute
@@ -49,6 +51,8 @@ class Service:
     """The names it is reached by: for a server that asks nobody who he is, so that no page of others gets in. Else all."""
     max_body_bytes: int = MAX_BODY_BYTES
     long_poll_s: float = LONG_POLL_S
+    tasks: list[Callable[[], Coroutine[Any, Any, None]]] = dataclasses.field(default_factory=list)
+    """What goes on for as long as it runs."""
 
     async def check(self, action: Action, kind: Any, stream: str | None, connection: HTTPConnection) -> None:
         """Raises `Problem` unless the request may do this."""
@@ -58,6 +62,20 @@ class Service:
 def serve_store(store: EventStore, **options: Any) -> Service:
     """The parts of a server of this store; `options` as the fields of `Service`."""
     return Service(store=store, tails=Tails(store), followers=Followers(), **options)
+
+
+@contextlib.asynccontextmanager
+async def running(service: Service) -> AsyncIterator[None]:
+    """While the block lasts, those who never read are let go and its tasks run; at its end all who follow are ended."""
+    async with anyio.create_task_group() as group:
+        group.start_soon(service.followers.watch)
+        for task in service.tasks:
+            group.start_soon(task)
+        try:
+            yield
+        finally:
+            service.followers.close()
+            group.cancel_scope.cancel()
 
 
 def wrap(
@@ -117,7 +135,12 @@ class Wrapped:
             await (await answer_error(Request(scope), error))(scope, receive, send_more)
 
     def _headers(self, origin: bytes | None) -> list[tuple[bytes, bytes]]:
-        headers = [(b"x-content-type-options", b"nosniff")]
+        # What there is is told to everybody; leave is what --cors gives.
+        headers = [
+            (b"x-content-type-options", b"nosniff"),
+            (b"access-control-allow-methods", self.METHODS.encode()),
+            (b"access-control-allow-headers", self.TAKEN.encode()),
+        ]
         allowed = b"*" if "*" in self._origins else origin if origin and origin.decode("latin-1") in self._origins else None
         headers.append((b"cross-origin-resource-policy", b"cross-origin" if allowed else b"same-origin"))
         if self._origins and allowed != b"*":
@@ -125,8 +148,6 @@ class Wrapped:
         if allowed:
             headers += [
                 (b"access-control-allow-origin", allowed),
-                (b"access-control-allow-methods", self.METHODS.encode()),
-                (b"access-control-allow-headers", self.TAKEN.encode()),
                 (b"access-control-expose-headers", self.SHOWN.encode()),
                 (b"access-control-max-age", b"600"),
             ]

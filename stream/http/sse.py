@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import anyio
+from starlette.responses import Response
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -48,8 +49,12 @@ class Once(Generic[T]):
         return self._last[1]
 
 
-class EventStream:
-    """A response (an ASGI application) of whatever `source` yields; `b""` stands for a heartbeat.
+class BrokenOff(Exception):
+    """Raised by a source that can't go on, and must not end as if it were whole: the client comes back."""
+
+
+class EventStream(Response):
+    """A response of whatever `source` yields; `b""` stands for a heartbeat.
 
     It ends well only where the source ends. Where it is broken off (the server closes, the client does not read, the
     source raises), the connection is cut without an end, so that no client takes a part for the whole. One batch is held
@@ -59,9 +64,12 @@ class EventStream:
     def __init__(
         self, source: AsyncGenerator[bytes, None], followers: Followers, headers: Mapping[str, str] | None = None
     ) -> None:
+        # No body that is known, so nothing of what the base class makes of one.
         self._source = source
         self._followers = followers
-        self._headers = [(name.encode(), value.encode()) for name, value in {**HEADERS, **(headers or {})}.items()]
+        self.status_code = 200
+        self.background = None
+        self.raw_headers = [(name.encode(), value.encode()) for name, value in {**HEADERS, **(headers or {})}.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application."""
@@ -73,12 +81,14 @@ class EventStream:
         is_whole = False
         try:
             with self._followers.enter() as follower:
-                await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 async with anyio.create_task_group() as group:
-                    group.start_soon(_await_leaving, receive, group.cancel_scope)
+                    group.start_soon(await_leaving, receive, group.cancel_scope)
                     await self._send_all(follower, send)
                     is_whole = True
                     group.cancel_scope.cancel()
+        except* BrokenOff:
+            pass
         finally:
             with anyio.CancelScope(shield=True):
                 await self._source.aclose()
@@ -95,7 +105,8 @@ class EventStream:
             follower.sending_since = None
 
 
-async def _await_leaving(receive: Receive, scope: anyio.CancelScope) -> None:
+async def await_leaving(receive: Receive, scope: anyio.CancelScope) -> None:
+    """Cancels the scope when the client has gone."""
     while (await receive())["type"] != "http.disconnect":
         pass
     scope.cancel()

@@ -10,21 +10,25 @@ from projector.formats.outgoing.display import HINT
 from projector.formats.shared.live import GrowingBlock, one_block
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from projector import events as ev
+    from projector.formats.agui.client_view import ClientView
 
 Wire = list[dict[str, Any]]
 _TEXT: Final = ("text", "refusal")
 
 
 class OutgoingMessage:
-    """Gives the events for what happens in one message. `calls` are the ids of calls that are open anywhere.
+    """Gives the events for what happens in one message.
 
-    `expected`: the messages of AG-UI that it becomes, where they are known.
+    `calls` are the ids of calls that are open anywhere, `shown` of those that a client shows already. `expected`: the
+    messages of AG-UI that it becomes, where they are known.
     """
 
-    def __init__(self, body: ev.MessageStarted, expected: Wire | None, calls: set[str]) -> None:
+    def __init__(self, body: ev.MessageStarted, expected: Wire | None, calls: set[str], shown: Collection[str] = ()) -> None:
         self.id, self.run_id, self._role, self._name = body.message_id, body.run_id, body.role, body.name
-        self._expected, self._calls = expected or [], calls
+        self._expected, self._calls, self._shown = expected or [], calls, shown
         self._open: dict[int, GrowingBlock] = {}
         self._seen: set[int] = set()
         self._round = ""
@@ -53,7 +57,7 @@ class OutgoingMessage:
         if body.kind == "tool_call":
             events = self._end_text()
             block.ref = body.tool_call_id or f"call_{self.id}_{body.block}"
-            while block.ref in self._calls:
+            while block.ref in self._calls or block.ref in self._shown:
                 block.ref += "~"
             self._calls.add(block.ref)
             parent = self._answer(body.block)
@@ -113,8 +117,8 @@ class OutgoingMessage:
         """Nothing comes any more: what is open ends."""
         return self._end_text() + [event for number in list(self._open) for event in self._end(number)]
 
-    def reopen(self) -> Wire:
-        """What is open, once more from its beginning, for a client that has what was said so far."""
+    def reopen(self, view: ClientView) -> Wire:
+        """What is open is opened once more, for a client that shows `view`; of calls all that they have said."""
         texts = [block for block in self._open.values() if block.kind in _TEXT] + ([self._text] if self._text else [])
         refs = dict.fromkeys(block.ref for block in texts)
         events = [text_start(ref, self._role, self._name, self._metadata()) for ref in refs]
@@ -122,7 +126,8 @@ class OutgoingMessage:
             if block.kind == "reasoning" and block.ref:
                 events += thought_start(block.ref, self._metadata())
             elif block.kind == "tool_call" and block.ref:
-                events.append(call_start(block.ref, block.name, self._piece or self.id, self._of_call(block.ref)))
+                events.append(call_start(block.ref, block.name, view.parent_of(block.ref), self._of_call(block.ref)))
+                events += [content(block, said)] if (said := view.arguments(block.ref)) else []
         return events
 
     def _start_text(self, block: GrowingBlock) -> Wire:

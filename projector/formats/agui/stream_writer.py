@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from projector import events as ev
+from projector.formats.agui.client_view import ClientView
 from projector.formats.agui.outgoing_message import OutgoingMessage, Wire
 from projector.formats.agui.parts import PROVIDER
 from projector.formats.agui.stream_events import interrupt, is_more_than_events, message_bodies, usage_of, whole, withdrawn
 from projector.formats.agui.writer import Writer, write, write_runs
-from projector.formats.shared.live import Custom, bodies_so_far, body_of, end_of, one_result
+from projector.formats.shared.live import Custom, bodies_so_far, body_of, drafts_in_order, end_of, one_result
 from projector.json_text import plain, text_of
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class AguiStreamWriter:
         """Open steps: the name of each, and the messages that began in it."""
         self._calls: set[str] = set()
         """The ids of calls that are open."""
+        self._shown: frozenset[str] = frozenset()
+        """The ids of calls that a client shows: it takes another call under the same id for more of that one."""
         self._begun_as: dict[str, str] = {}
         """Under which id a call went out that has another one in the end."""
         self._messages: dict[str, OutgoingMessage] = {}
@@ -93,18 +96,28 @@ class AguiStreamWriter:
         self._expected[message_id] = list(pieces)
 
     def resume(self, runs: Iterable[RunDraft], shown: Sequence[Message] = ()) -> Wire:
-        """The events that bring a client to where these open runs stand, for following from there; `shown`: all it shows.
+        """The events that bring a client to where these open runs stand, for following from there.
 
-        RUN_STARTED, what there is as a MESSAGES_SNAPSHOT, and what is open is opened again under its ids.
+        RUN_STARTED, then a MESSAGES_SNAPSHOT of `shown` (the committed messages that they stand behind, and their own, which
+        may say more than events) and of what they have said so far, and what is open is opened again under its ids: text and
+        reasoning go on behind what the snapshot says of them, a call is left out of it and comes once more with its
+        arguments so far. A run that waits for a person ends.
         """
-        events: Wire = []
-        for run in runs:
-            for body in bodies_so_far(run):
-                began = self.feed(body)
-                events += [event for event in began if event["type"] == "RUN_STARTED"]
-        if events and shown:
-            events.append({"type": "MESSAGES_SNAPSHOT", "messages": write(shown).payload})
-        return events + [event for message in self._messages.values() for event in message.reopen()]
+        runs, view = tuple(runs), ClientView()
+        ids = {run.run_id for run in runs}
+        own = {message.id: message for message in shown if message.run_id in ids}
+        pieces = write([message for message in shown if message.run_id not in ids]).payload
+        self._shown = frozenset(call["id"] for piece in pieces for call in piece.get("toolCalls", ()))
+        events = [event for run in runs for body in bodies_so_far(run) for event in self.feed(body)]
+        view.take(events)
+        for draft in (draft for run in runs for draft in drafts_in_order(run)):
+            is_more = draft.id in own and draft.role not in ("assistant", "tool") and draft.status is not None
+            pieces += write([own[draft.id]]).payload if is_more else view.pieces_of(draft.id)
+        begun = [event for event in events if event["type"] == "RUN_STARTED"]
+        ended = [event for event in events if event["type"] == "RUN_FINISHED"]
+        steps = [{"type": "STEP_STARTED", "stepName": name} for name, _ in self._steps.values()]
+        opened = [event for message in self._messages.values() for event in message.reopen(view)]
+        return [*begun, {"type": "MESSAGES_SNAPSHOT", "messages": pieces}, *steps, *opened, *ended] if begun else []
 
     def start_run(self, body: ev.RunStarted) -> Wire:
         """A run begins, unless one is open already."""
@@ -124,7 +137,9 @@ class AguiStreamWriter:
         """A message begins; its events begin with its first block."""
         events = self._ensure(body.run_id)
         if body.run_id in self._runs and body.message_id not in self._messages:
-            self._messages[body.message_id] = OutgoingMessage(body, self._expected.pop(body.message_id, None), self._calls)
+            self._messages[body.message_id] = OutgoingMessage(
+                body, self._expected.pop(body.message_id, None), self._calls, self._shown
+            )
             for (run_id, _), (_, began) in self._steps.items():
                 if run_id == body.run_id:
                     began.append(body.message_id)
@@ -133,7 +148,11 @@ class AguiStreamWriter:
     def start_block(self, body: ev.BlockStarted) -> Wire:
         """A block begins."""
         message = self._messages.get(body.message_id)
-        return [] if message is None else message.start(body)
+        events = [] if message is None else message.start(body)
+        ref = None if message is None else message.ref_of(body.block)
+        if ref and body.tool_call_id in self._shown:
+            self._begun_as[body.tool_call_id] = ref
+        return events
 
     def grow_block(self, body: ev.BlockDelta) -> Wire:
         """A delta goes out as a delta."""
@@ -160,7 +179,10 @@ class AguiStreamWriter:
             return events
         for message in self._messages.values():
             events += message.end_call(body.tool_call_id)
-        body = replace(body, tool_call_id=self._begun_as.get(body.tool_call_id, body.tool_call_id))
+        ref = self._begun_as.get(body.tool_call_id, body.tool_call_id)
+        if body.tool_call_id in self._shown:
+            events += [event for message in self._messages.values() for event in message.end_call(ref)]
+        body = replace(body, tool_call_id=ref)
         expected = self._expected.pop(body.message_id, None)
         written = Writer().pieces(one_result(body)) if expected is None else []
         return events + [event for piece in expected or written for event in whole(piece)]

@@ -112,13 +112,28 @@ def one_result(body: ev.ToolResult) -> Message:
 
 
 def bodies_so_far(run: RunDraft) -> Iterator[ev.Body]:
-    """The events that lead to a run as it stands, each block's text in one; those of its messages in their order."""
+    """The events that lead to a run as it stands, each block's text in one; those of its messages in their order.
+
+    Of its steps only one that is open, and a pause where it is paused.
+    """
     yield ev.RunStarted(run.run_id, run.parent_message_id, run.trigger, run.run_id, run.model, run.provider, run.started_at)
-    drafts = [*run.live.values(), *(draft for _, draft in run.done.items())]
-    for draft in sorted(drafts, key=lambda draft: draft.seq):
+    step = None if run.is_step_over else run.step
+    for draft in drafts_in_order(run):
+        if step is not None and draft.seq > step[1]:
+            yield ev.RunStep(run.run_id, step[0], "started")
+            step = None
         yield from _of_message(run, draft)
+    if step is not None:
+        yield ev.RunStep(run.run_id, step[0], "started")
     for request_id, used in run.usage.items():
         yield ev.RunUsage(run.run_id, request_id, used.input, used.output, used.cached, used.cache_write, used.reasoning)
+    if run.paused:
+        yield ev.RunPaused(run.run_id, raw(run.interrupts))
+
+
+def drafts_in_order(run: RunDraft) -> list[MessageDraft]:
+    """The messages of a run in the order in which they began."""
+    return sorted([*run.live.values(), *(draft for _, draft in run.done.items())], key=lambda draft: draft.seq)
 
 
 def _of_message(run: RunDraft, draft: MessageDraft) -> Iterator[ev.Body]:

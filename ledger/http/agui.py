@@ -1,0 +1,140 @@
+"""AG-UI over HTTP: what a thread holds and what its run goes on to say, for a client that connects whenever it likes."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from ledger.exports import with_media
+from ledger.http.watched import events_behind, look_at
+from projector.formats.agui.stream_writer import AguiStreamWriter
+from projector.formats.agui.writer import write
+from projector.json_text import InvalidJson, decode, dump
+from projector.settle import settle
+from stream import Diverged, Truncated
+from stream.http import EventStream, Problem
+from stream.http.bodies import read_body
+from stream.http.openapi import EVENTS, TEXT, Content, describe
+from stream.http.sse import frame
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+
+    from starlette.requests import Request
+
+    from ledger.http.watched import Watched
+    from ledger.ledger import Ledger
+    from projector import Message
+    from stream.http import Service
+
+    Handler = Callable[[Request], Awaitable[EventStream]]
+
+MAX_SHOWN: Final = 1000
+MAX_SNAPSHOT_BYTES: Final = 8 * 1024 * 1024
+"""The public client takes no event of more than 10 MB."""
+_ENDS: Final = ("RUN_FINISHED", "RUN_ERROR")
+_OVERTAKEN: Final = {
+    "type": "RUN_ERROR", "code": "overtaken", "message": "what comes next is not in the log any more: connect again",
+}  # fmt: skip
+Wire = list[dict[str, Any]]
+
+
+class RunAgentInput(msgspec.Struct):
+    """What of the request's body counts here: the log knows the messages better than the client.
+
+    Source: AG-UI 1.0, RunAgentInput.
+    """
+
+    threadId: str  # noqa: N815 - the protocol's name
+    runId: str  # noqa: N815 - the same
+
+
+class Agui:
+    """The endpoint. A thread of AG-UI is a conversation, and the run that it shows is the one on the active path."""
+
+    def __init__(self, ledger: Ledger, service: Service) -> None:
+        self._ledger = ledger
+        self._service = service
+
+    def routes(self) -> list[tuple[str, Handler, list[str]]]:
+        """Path, endpoint, methods."""
+        return [("/v1/agui/connect", self.connect, ["POST"])]
+
+    @describe(
+        "agents", "A thread for a client of AG-UI: what it holds, and what its run goes on to say, until it ends",
+        body=Content("RunAgentInput; `threadId` is the conversation.", RunAgentInput),
+        answers={200: Content("Events of AG-UI 1.0.", TEXT, EVENTS)}, problems=(413, 422),
+    )  # fmt: skip
+    async def connect(self, request: Request) -> EventStream:
+        """RUN_STARTED, MESSAGES_SNAPSHOT, what is open opened again, and what comes, until the run ends.
+
+        Where none is under way RUN_FINISHED comes at once; a thread that nobody knows is an empty one. Where what comes
+        has gone from the log before a slow client had it the run ends with RUN_ERROR, `overtaken`.
+        """
+        asked = _read(await read_body(request, self._service.max_body_bytes))
+        await self._service.check("read", "conversation", asked.threadId, request)
+        return await self.answer(asked.threadId, asked.runId)
+
+    async def answer(self, thread_id: str, run_id: str) -> EventStream:
+        """The same for a program's own endpoint, which has looked at the request. `run_id` names a run that is none."""
+        watched = await look_at(self._ledger.engine, thread_id)
+        run_id = run_id if watched.run is None else watched.run.run_id
+        writer = AguiStreamWriter(thread_id=thread_id, run_id=run_id)
+        begun = await self._begin(writer, watched, run_id)
+        return EventStream(self._events(writer, watched, begun), self._service.followers)
+
+    async def _begin(self, writer: AguiStreamWriter, watched: Watched, run_id: str) -> Wire:
+        """How the client gets to where the conversation stands; earlier messages than it can take stay away."""
+        path = await self._shown(watched)
+        if watched.run is not None:
+            events = writer.resume([watched.run], path)
+        else:
+            named = {"threadId": watched.conversation, "runId": run_id}
+            snapshot = {"type": "MESSAGES_SNAPSHOT", "messages": write(path).payload}
+            events = [{"type": "RUN_STARTED"} | named, snapshot, {"type": "RUN_FINISHED"} | named]
+        return [_within_bounds(event) if event["type"] == "MESSAGES_SNAPSHOT" else event for event in events]
+
+    async def _shown(self, watched: Watched) -> Sequence[Message]:
+        engine, name, leaf = self._ledger.engine, watched.conversation, watched.leaf
+        path = [] if leaf is None else await engine.tables.path(name, leaf, MAX_SHOWN)
+        said = () if watched.run is None else settle(watched.run, None).messages
+        return (await with_media(engine, name, [*path, *said])).messages
+
+    async def _events(self, writer: AguiStreamWriter, watched: Watched, begun: Wire) -> AsyncGenerator[bytes, None]:
+        yield _frames(begun)
+        if watched.run is None or begun[-1]["type"] in _ENDS:
+            return
+        try:
+            async with aclosing(events_behind(self._service, watched)) as batches:
+                async for batch in batches:
+                    wire: Wire = []
+                    for event in batch:
+                        wire += writer.feed(event)
+                        if wire and wire[-1]["type"] in _ENDS:
+                            yield _frames(wire)
+                            return
+                    if wire or not batch:  # nothing is a heartbeat
+                        yield _frames(wire)
+        except (Truncated, Diverged):
+            yield _frames([_OVERTAKEN])
+
+
+def _read(body: bytes) -> RunAgentInput:
+    try:
+        asked: RunAgentInput = decode(body, RunAgentInput)
+    except InvalidJson as error:
+        raise Problem(422, "invalid_input", f"the body is no RunAgentInput of AG-UI: {error}") from error
+    return asked
+
+
+def _within_bounds(snapshot: dict[str, Any]) -> dict[str, Any]:
+    messages = snapshot["messages"]
+    while len(messages) > 1 and len(dump(messages)) > MAX_SNAPSHOT_BYTES:
+        messages = messages[-(len(messages) // 2) :]
+    return snapshot | {"messages": messages}
+
+
+def _frames(wire: Wire) -> bytes:
+    return b"".join([frame(dump(event).encode()) for event in wire])

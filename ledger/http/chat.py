@@ -1,0 +1,114 @@
+"""The AI SDK's UI message stream over HTTP: the answer that is under way, from its beginning, for whoever comes back."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import Response
+
+from ledger.http.watched import events_behind, look_at
+from projector import events as ev
+from projector.formats.ai_sdk.stream_writer import AiSdkStreamWriter
+from projector.formats.shared.live import body_of, end_of
+from projector.json_text import dump
+from stream import Diverged, Truncated
+from stream.http import EventStream
+from stream.http.openapi import EVENTS, TEXT, Content, describe
+from stream.http.sse import BrokenOff, frame
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable
+
+    from starlette.requests import Request
+
+    from ledger.http.watched import Watched
+    from ledger.ledger import Ledger
+    from projector.run_draft import RunDraft
+    from stream import Event
+    from stream.http import Service
+
+    Handler = Callable[[Request], Awaitable[Response]]
+
+HEADERS: Final = {"x-vercel-ai-ui-message-stream": "v1"}
+_DONE: Final = b"data: [DONE]\n\n"
+_ENDS: Final = ("finish", "abort", "error")
+_ENDINGS: Final = (ev.RunFinished.TYPE, ev.RunRecovered.TYPE, ev.RunPaused.TYPE)
+_PAUSED: Final = {"type": "finish", "finishReason": "tool-calls"}
+"""A person is asked: the client answers only when the stream is over."""
+Chunks = list[dict[str, Any]]
+
+
+class Chat:
+    """The endpoint. A chat is a conversation, and the UIMessage that goes out has the id of the run."""
+
+    def __init__(self, ledger: Ledger, service: Service) -> None:
+        self._ledger = ledger
+        self._service = service
+
+    def routes(self) -> list[tuple[str, Handler, list[str]]]:
+        """Path, endpoint, methods."""
+        return [("/v1/chat/{id}/stream", self.resume, ["GET"])]
+
+    @describe(
+        "agents", "The run of a chat that is under way, for a client of the AI SDK, from its beginning until it ends",
+        answers={200: Content("The chunks of its UI message stream.", TEXT, EVENTS), 204: Content("No run is under way.")},
+    )  # fmt: skip
+    async def resume(self, request: Request) -> Response:
+        """What the run on the active path has said, from the start of its message, and what comes, until it ends.
+
+        204 where none is under way or nobody knows the chat. The stream ends well only behind `finish`, `abort` or
+        `error`; where what comes next can't be told it is broken off, and the next request begins anew. What a program
+        tells only those who follow right now (`custom`) is not repeated. Source: AI SDK 6, UI message stream protocol.
+        """
+        chat = request.path_params["id"]
+        await self._service.check("read", "conversation", chat, request)
+        return await self.answer(chat)
+
+    async def answer(self, chat: str) -> Response:
+        """The same for a program's own endpoint: of a run that has begun before it is called nothing is missed."""
+        watched = await look_at(self._ledger.engine, chat)
+        if watched.run is None:
+            return Response(status_code=204)
+        return EventStream(self._chunks(watched, watched.run), self._service.followers, HEADERS)
+
+    async def _chunks(self, watched: Watched, run: RunDraft) -> AsyncGenerator[bytes, None]:
+        writer = AiSdkStreamWriter(run_id=run.run_id)
+        begun = writer.resume([run])
+        yield _frames(begun)
+        if run.paused:
+            yield _end(begun, _PAUSED)
+            return
+        try:
+            async with aclosing(events_behind(self._service, watched)) as batches:
+                async for batch in batches:
+                    chunks: Chunks = []
+                    for event in batch:
+                        chunks += writer.feed(event)
+                        end = _end_of(event, run.run_id)
+                        if end is not None:
+                            yield _frames(chunks) + _end(chunks, end)
+                            return
+                    if chunks or not batch:  # nothing is a heartbeat
+                        yield _frames(chunks)
+        except (Truncated, Diverged) as error:
+            raise BrokenOff from error
+
+
+def _end_of(event: Event, run_id: str) -> dict[str, Any] | None:
+    """What a stream ends with, for a run that has said nothing, or is not over."""
+    body = body_of(event) if event.type in _ENDINGS else None
+    if isinstance(body, ev.RunPaused) and body.run_id == run_id:
+        return _PAUSED
+    if isinstance(body, ev.RunFinished | ev.RunRecovered) and body.run_id == run_id:
+        return {"type": "abort" if end_of(body).outcome == "cancelled" else "finish"}
+    return None
+
+
+def _end(chunks: Chunks, end: dict[str, Any]) -> bytes:
+    is_told = bool(chunks) and chunks[-1]["type"] in _ENDS
+    return (b"" if is_told else _frames([end])) + _DONE
+
+
+def _frames(chunks: Chunks) -> bytes:
+    return b"".join([frame(dump(chunk).encode()) for chunk in chunks])

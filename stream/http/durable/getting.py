@@ -1,0 +1,234 @@
+"""GET: what lies behind an offset, a page at once, or as it comes: by long-poll or by server-sent events."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import anyio
+import msgspec
+from starlette.responses import Response
+
+from stream.errors import Truncated
+from stream.http.durable import messages
+from stream.http.durable.headers import CLOSED, CURSOR, NEXT_OFFSET, UP_TO_DATE
+from stream.http.durable.offsets import Offset, next_cursor, read_offset
+from stream.http.durable.reading import PAGE_BYTES, Page, messages_of, read_page
+from stream.http.durable.state import CLOSE, DELETE, RETIRE
+from stream.http.problems import Problem
+from stream.http.sse import EventStream, await_leaving
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from starlette.datastructures import Headers, QueryParams
+    from starlette.types import Receive
+
+    from stream.http.durable.streams import Stream
+    from stream.http.service import Service
+    from stream.records import Event
+
+ROTATE_S: Final = 60.0  # a connection of server-sent events lasts so long, then the client comes again
+_FRESH: Final = "private, max-age=60, stale-while-revalidate=300"  # what the protocol proposes (2.7)
+_GROWING: Final = "private, no-cache"  # the next look at the end shall see what was appended since
+_BREAKS: Final = re.compile(rb"\r\n|\r|\n")
+_ENDS: Final = (DELETE, RETIRE)
+
+
+class Query(NamedTuple):
+    """What a GET asks for. `after` is None for the end of the stream as it is now."""
+
+    after: Offset | None
+    live: str | None
+    cursor: str | None
+
+
+def read_query(given: QueryParams) -> Query:
+    """The parameters of a request. Raises `Problem` 400; unknown ones are passed over."""
+    offsets, live = given.getlist("offset"), given.get("live")
+    if len(offsets) > 1:
+        raise Problem(400, "invalid_offset", "send one offset")
+    if live not in (None, "long-poll", "sse"):
+        raise Problem(400, "invalid_live", "live is long-poll or sse")
+    if live and not offsets:
+        raise Problem(400, "invalid_offset", f"live={live} needs an offset: -1 for the beginning, now for the end")
+    text = offsets[0] if offsets else "-1"
+    return Query(None if text == "now" else read_offset(text), live, given.get("cursor"))
+
+
+class Reader:
+    """Answers the GETs of one server."""
+
+    def __init__(self, service: Service, *, rotate_s: float = ROTATE_S) -> None:
+        self._service = service
+        self._rotate_s = rotate_s
+
+    async def read(self, stream: Stream, query: Query, headers: Headers) -> Response:
+        """A page (2.7)."""
+        state = stream.state
+        if query.after is None:
+            told = {NEXT_OFFSET: str(state.end), UP_TO_DATE: "true", "Cache-Control": "no-store"}
+            told |= {CLOSED: "true"} if state.is_closed else {}
+            return _answer(stream, b"[]" if messages.is_json(state.config.media) else b"", told)
+        page = await read_page(self._service.store, stream, query.after)
+        etag = self._etag(stream, query.after, page)
+        told = _about(page) | {"ETag": etag, "Cache-Control": _GROWING if page.is_at_end and not page.is_closed else _FRESH}
+        if _is_known(headers, etag):
+            return Response(status_code=304, headers=told)
+        return _answer(stream, messages.join(page.messages, state.config.media), told)
+
+    async def poll(self, stream: Stream, query: Query, receive: Receive) -> Response | None:
+        """A page as soon as there is something in it, or 204 (2.8); None where the stream ends meanwhile."""
+        page: Page | None = await self._first(stream, query)
+        if page is not None and not page.messages and not page.is_closed:
+            page = await self._await_page(stream, page, receive)
+        if page is None:
+            return None
+        told = _about(page) | {CURSOR: next_cursor(query.cursor), "Cache-Control": "no-store"}
+        if not page.messages:
+            return Response(status_code=204, headers=told)
+        return _answer(stream, messages.join(page.messages, stream.state.config.media), told)
+
+    async def follow(self, stream: Stream, query: Query) -> EventStream:
+        """Server-sent events (2.9)."""
+        page = await self._first(stream, query)
+        media = stream.state.config.media
+        told = {} if messages.is_text(media) else {"stream-sse-data-encoding": "base64"}
+        return EventStream(self._frames(stream, page, query.cursor), self._service.followers, told)
+
+    async def _first(self, stream: Stream, query: Query) -> Page:
+        if query.after is None:
+            state = stream.state
+            return Page([], state.end, is_at_end=True, is_closed=state.is_closed, head=stream.head)
+        return await read_page(self._service.store, stream, query.after)
+
+    async def _await_page(self, stream: Stream, page: Page, receive: Receive) -> Page | None:
+        """The next page; the same if none comes in time, the client goes, or the server closes; None where nothing follows."""
+        found: Page | None = page
+        failure: Exception | None = None
+        with self._service.followers.enter():
+            async with anyio.create_task_group() as group:
+                group.start_soon(await_leaving, receive, group.cancel_scope)
+                with anyio.move_on_after(self._service.long_poll_s):
+                    try:
+                        found = await self._next_page(stream, page)
+                    except Exception as error:  # noqa: BLE001 - a group would wrap it
+                        failure = error
+                group.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return found
+
+    async def _next_page(self, stream: Stream, page: Page) -> Page | None:
+        with self._service.tails.join(stream.id, after=page.head) as follower:
+            while True:
+                try:
+                    batch = await follower.next()
+                except Truncated:
+                    return None
+                pages, is_over = _pages_of(stream, batch)
+                if pages or is_over:
+                    return pages[0] if pages else None
+
+    async def _frames(self, stream: Stream, page: Page, cursor: str | None) -> AsyncGenerator[bytes, None]:
+        media = stream.state.config.media
+        ends_at = anyio.current_time() + self._rotate_s
+        while True:
+            yield _frame(page, media, next_cursor(cursor))
+            if page.is_closed:
+                return
+            if page.is_at_end:
+                break
+            page = await read_page(self._service.store, stream, page.next)
+        with self._service.tails.join(stream.id, after=page.head) as follower:
+            while (left_s := ends_at - anyio.current_time()) > 0:
+                batch: Sequence[Event] | None = None
+                try:
+                    with anyio.move_on_after(left_s):
+                        batch = await follower.next()
+                except Truncated:
+                    return
+                if batch is None:
+                    return
+                frames, is_over = _frames_of(stream, batch, next_cursor(cursor))
+                for each in frames:
+                    yield each
+                if is_over:
+                    return
+                if not batch:
+                    yield b""
+
+    def _etag(self, stream: Stream, after: Offset, page: Page) -> str:
+        """Of this life of the path, in this store, of the stretch, and of whether it is the last."""
+        end = ":c" if page.is_closed else ""
+        return f'"{self._service.store.incarnation[:8]}:{stream.number}:{after}:{page.next}{end}"'
+
+
+def _pages_of(stream: Stream, batch: Sequence[Event]) -> tuple[list[Page], bool]:
+    """What has come as pages, each at the end of what there is; and whether nothing comes any more."""
+    pages: list[Page] = []
+    held: list[bytes] = []
+    place: Offset | None = None
+    size_bytes = 0
+    is_closed = any(event.type == CLOSE for event in batch)
+    head = batch[-1].seq if batch else 0
+    for message, behind in messages_of(stream.state, batch):
+        if size_bytes >= PAGE_BYTES and place is not None:
+            pages.append(Page(held, place, is_at_end=False, is_closed=False, head=head))
+            held, size_bytes = [], 0
+        held.append(message)
+        place = behind
+        size_bytes += len(message)
+    if held or is_closed:
+        end = place if place is not None else stream.state.end
+        pages.append(Page(held, end, is_at_end=True, is_closed=is_closed, head=head))
+    return pages, is_closed or any(event.type in _ENDS for event in batch)
+
+
+def _about(page: Page) -> dict[str, str]:
+    told = {NEXT_OFFSET: str(page.next)}
+    told |= {UP_TO_DATE: "true"} if page.is_at_end else {}
+    return told | ({CLOSED: "true"} if page.is_closed else {})
+
+
+def _answer(stream: Stream, body: bytes, told: dict[str, str]) -> Response:
+    # What others wrote is shown by no browser as a page of this origin.
+    safe = {"Content-Type": stream.state.config.media, "Content-Security-Policy": "sandbox; default-src 'none'"}
+    return Response(body, headers=told | safe)
+
+
+def _is_known(headers: Headers, etag: str) -> bool:
+    given = [each.strip().removeprefix("W/") for value in headers.getlist("If-None-Match") for each in value.split(",")]
+    return etag in given or "*" in given
+
+
+def _frames_of(stream: Stream, batch: Sequence[Event], cursor: str) -> tuple[list[bytes], bool]:
+    """What has come as events of the connection: made once for all who follow the stream and are not behind."""
+    known = stream.framed
+    if known is None or known[0] is not batch or known[1] != cursor:
+        pages, is_over = _pages_of(stream, batch)
+        known = (batch, cursor, [_frame(page, stream.state.config.media, cursor) for page in pages], is_over)
+        if batch:
+            stream.framed = known
+    return known[2], known[3]
+
+
+def _frame(page: Page, media: str, cursor: str) -> bytes:
+    control: dict[str, Any] = {"streamNextOffset": str(page.next)}
+    if page.is_closed:
+        control["streamClosed"] = True
+    else:
+        control["streamCursor"] = cursor
+    if page.is_at_end:
+        control["upToDate"] = True
+    told = b"event: control\ndata:" + msgspec.json.encode(control) + b"\n\n"
+    return (_data(page.messages, media) if page.messages else b"") + told
+
+
+def _data(found: Sequence[bytes], media: str) -> bytes:
+    """An event of these messages: a line of data for each of their lines, no blank before it (2.9)."""
+    body = messages.join(found, media)
+    if not messages.is_text(media):
+        body = base64.b64encode(body)
+    return b"event: data\ndata:" + _BREAKS.sub(b"\ndata:", body) + b"\n\n"
