@@ -1,0 +1,213 @@
+"""`tailfold serve` with a thousand followers that wait and two hundred that get what comes, against a bare echo.
+
+The echo is Starlette and uvicorn with nothing behind them. Both are processes of their own, begun anew each round, and
+so are the clients, which are the same for both. First the followers that wait, each on a stream of its own: memory, and
+CPU while nothing happens. Then the others, ten to a stream, and appends over HTTP to each of these in turn: how long from
+the request until the event is with its followers. Then a thousand followers of one stream, to which another process
+appends: CPU a delivered event, how long its appends take beside how long they take with one follower, and the time from
+SIGTERM until the server has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import statistics
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from benchmarks.followers import STAMP, Followers, Sending
+from benchmarks.measuring import compare, loop_factory, percentile, summarize
+from benchmarks.servers import ServerProcess
+from stream import NewEvent, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from benchmarks.measuring import Bench, Figure
+
+
+class Sizes(NamedTuple):
+    """Followers that wait, those that get something, posts and how many a second; appends of another process; rounds."""
+
+    idle: int
+    active: int
+    posts: int
+    posts_per_s: float
+    appends: int
+    appends_per_s: float
+    idle_s: float
+    rounds: int
+
+
+FULL: Final = Sizes(1000, 200, 1000, 100, 100, 10, 5.0, 5)
+SMOKE: Final = Sizes(50, 20, 40, 40, 10, 10, 0.5, 1)
+_TOGETHER: Final = 10  # active followers of a stream
+_WARM_UP: Final = 20
+_ALLOWED_BYTES: Final = 50_000
+_ALLOWED_TIMES: Final = 5
+_TYPE: Final = "bench.tick"
+_DATA: Final = f'{{{STAMP},"text":"{"so it goes on " * 8}"}}'
+_PATIENCE_S: Final = 120
+Round = dict[str, float]
+
+
+def measure(bench: Bench, sizes: Sizes) -> list[Figure]:
+    """`following.memory`, `.latency`, `.cpu`, `.fan_out`, `.append`, `.shutdown`. None where the system tells no memory."""
+    if not Path("/proc/self/smaps_rollup").exists():
+        return []
+    path = bench.folder / "following.db"
+    ours = _Side(["ledger.admin", "--data", str(path), "serve", "--port", "0"], "/v1/conversations/{}/events", True)
+    echo = _Side(["benchmarks.echo"], "/{}", False)
+    bench.run(_fill(path, sizes))
+    found: dict[str, list[Round]] = defaultdict(list)
+    for number in range(sizes.rounds):
+        for name, side in (("ours", ours), ("echo", echo)):
+            found[name].append(_wait(side, sizes) | _fan_out(side, path, sizes, number))
+    return list(_figures(found["ours"], found["echo"], sizes))
+
+
+def _figures(ours: list[Round], echo: list[Round], sizes: Sizes) -> list[Figure]:
+    def of(name: str, rounds: list[Round]) -> list[float]:
+        return [each[name] for each in rounds]
+
+    def median(name: str, rounds: list[Round], by: float = 1) -> float:
+        return by * statistics.median(of(name, rounds))
+
+    kb = {"kB": median("memory", ours, 0.001), "echo_kB": median("memory", echo, 0.001)}
+    idle = {"idle_cpu_percent": median("idle", ours, 100), "echo_idle_cpu_percent": median("idle", echo, 100)}
+    allowed_ms = [mine["post"] + _ALLOWED_TIMES * its["arrival"] for mine, its in zip(ours, echo, strict=True)]
+    ms = {
+        f"{side}{name}_p99_ms": median(name, rounds)
+        for side, rounds in (("", ours), ("echo_", echo))
+        for name in ("arrival", "post")
+    }
+    per = "the echo's"
+    waiting, active, together = f"{sizes.idle:,} waiting", f"{sizes.active:,} active", f"{sizes.idle:,} of one stream"
+    return [
+        compare("following.memory", f"{waiting}: memory", f"{per}, and 50 kB", of("memory", ours),
+                [each + _ALLOWED_BYTES for each in of("memory", echo)], kb | idle),
+        compare("following.latency", f"{active}: p99 from append to client", "of the append, and 5 of the echo's",
+                of("arrival", ours), allowed_ms, ms),
+        compare("following.cpu", f"{active}: CPU an event", per, of("cpu", ours), of("cpu", echo),
+                {"us": median("cpu", ours, 1e6), "echo_us": median("cpu", echo, 1e6)}),
+        compare("following.fan_out", f"{together}: CPU an event", per, of("fan_out", ours), of("fan_out", echo),
+                {"us": median("fan_out", ours, 1e6), "echo_us": median("fan_out", echo, 1e6)}),
+        compare("following.append", f"{together}: p50 of another's append", "with one", of("append", ours),
+                of("append_with_one", ours), {"ms": median("append", ours), "arrival_p99_ms": median("together", ours)}),
+        summarize("following.shutdown", f"{together}: end of the server", "a second", of("shutdown", ours),
+                  {"echo_s": median("shutdown", echo)}),
+    ]  # fmt: skip
+
+
+class _Side(NamedTuple):
+    command: Sequence[str]
+    path: str
+    is_json: bool
+
+    def paths(self, kind: str, count: int) -> list[str]:
+        return [self.path.format(f"{kind}-{number}") for number in range(count)]
+
+    def sending(self, paths: Sequence[str], count: int, per_s: float) -> Sending:
+        body = f'[{{"type":"{_TYPE}","data":{_DATA}}}]' if self.is_json else f"id: 1\nevent: {_TYPE}\ndata: {_DATA}\n\n"
+        return Sending(paths, body, count, per_s, self.is_json)
+
+
+def _wait(side: _Side, sizes: Sizes) -> Round:
+    """Those that wait and those that get something, on one server."""
+    with ServerProcess(side.command) as server, Followers(server.port) as followers:
+        active = side.paths("active", sizes.active // _TOGETHER)
+        followers.follow(active)
+        followers.send(side.sending(active, _WARM_UP, sizes.posts_per_s), _WARM_UP)
+        before = server.memory_bytes()
+        followers.follow(side.paths("idle", sizes.idle))
+        memory = (server.memory_bytes() - before) / sizes.idle
+        began, cpu = time.perf_counter(), server.cpu_s()
+        time.sleep(sizes.idle_s)
+        idle = (server.cpu_s() - cpu) / (time.perf_counter() - began)
+        followers.follow(active * (_TOGETHER - 1))
+        followers.send(side.sending(active, _WARM_UP, sizes.posts_per_s), _WARM_UP * _TOGETHER)
+        cpu = server.cpu_s()
+        delivered = sizes.posts * _TOGETHER
+        told = followers.send(side.sending(active, sizes.posts, sizes.posts_per_s), delivered)
+        return {
+            "memory": memory,
+            "idle": idle,
+            "cpu": (server.cpu_s() - cpu) / delivered,
+            "arrival": percentile(told.arrivals_ms, 99),
+            "post": percentile(told.posts_ms, 99),
+        }
+
+
+def _fan_out(side: _Side, path: Path, sizes: Sizes, number: int) -> Round:
+    """All follow one stream; ours is appended to by another process."""
+    with ServerProcess(side.command) as server, Followers(server.port) as followers:
+        name = f"together-{number}"
+        path_of = side.path.format(name)
+        followers.follow([path_of])
+        with _appending(path, name, sizes) if side.is_json else contextlib.nullcontext([1.0]) as alone:
+            pass
+        followers.follow([path_of] * (sizes.idle - 1))
+        delivered = sizes.appends * sizes.idle
+        cpu = server.cpu_s()
+        if side.is_json:
+            with followers.expecting(delivered) as told, _appending(path, name, sizes) as appends:
+                pass
+        else:
+            told = followers.send(side.sending([path_of], sizes.appends, sizes.appends_per_s), delivered)
+            appends = told.posts_ms
+        cpu = server.cpu_s() - cpu
+        return {
+            "fan_out": cpu / delivered,
+            "together": percentile(told.arrivals_ms, 99),
+            "append": statistics.median(appends),
+            "append_with_one": statistics.median(alone),
+            "shutdown": server.stop(),
+        }
+
+
+@contextlib.contextmanager
+def _appending(path: Path, name: str, sizes: Sizes) -> Iterator[list[float]]:
+    """A process of its own appends; gives how many milliseconds each append took, filled when the block is left."""
+    context = multiprocessing.get_context("spawn")
+    results = context.SimpleQueue()
+    took_ms: list[float] = []
+    child = context.Process(target=_append, args=(str(path), name, sizes.appends, sizes.appends_per_s, results))
+    child.start()
+    try:
+        yield took_ms
+        child.join(_PATIENCE_S)
+        if child.exitcode != 0:
+            raise RuntimeError(f"the process that appends ended with {child.exitcode}")
+        took_ms += results.get()
+    finally:
+        child.kill()
+
+
+def _append(path: str, name: str, count: int, per_s: float, results: Any) -> None:
+    async def main() -> list[float]:
+        took_ms = []
+        async with open_store(path, create=False) as store:
+            await store.append("elsewhere", [NewEvent(_TYPE, b"{}")])  # warms up
+            began = time.perf_counter()
+            for number in range(count):
+                await asyncio.sleep(max(0.0, began + number / per_s - time.perf_counter()))
+                at = time.monotonic_ns()
+                await store.append(name, [NewEvent(_TYPE, (_DATA % at).encode())])
+                took_ms.append((time.monotonic_ns() - at) / 1e6)
+        return took_ms
+
+    with asyncio.Runner(loop_factory=loop_factory("uvloop")) as runner:
+        results.put(runner.run(main()))
+
+
+async def _fill(path: Path, sizes: Sizes) -> None:
+    """Each stream has an event, so that it is one."""
+    active = [f"active-{number}" for number in range(sizes.active // _TOGETHER)]
+    idle = [f"idle-{number}" for number in range(sizes.idle)]
+    together = [f"together-{number}" for number in range(sizes.rounds)]
+    async with open_store(str(path)) as store:
+        await asyncio.gather(*(store.append(name, [NewEvent(_TYPE, b"{}")]) for name in [*active, *idle, *together]))
