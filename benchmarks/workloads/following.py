@@ -66,7 +66,7 @@ def measure(bench: Bench, sizes: Sizes) -> list[Figure]:
     found: dict[str, list[Round]] = defaultdict(list)
     for number in range(sizes.rounds):
         for name, side in (("ours", ours), ("echo", echo)):
-            found[name].append(_wait(side, sizes) | _fan_out(side, path, sizes, number))
+            found[name].append(_wait(side, sizes, number) | _fan_out(side, path, sizes, number))
     return list(_figures(found["ours"], found["echo"], sizes))
 
 
@@ -116,19 +116,20 @@ class _Side(NamedTuple):
         return Sending(paths, body, count, per_s, self.is_json)
 
 
-def _wait(side: _Side, sizes: Sizes) -> Round:
+def _wait(side: _Side, sizes: Sizes, number: int) -> Round:
     """Those that wait and those that get something, on one server."""
     with ServerProcess(side.command) as server, Followers(server.port) as followers:
-        active = side.paths("active", sizes.active // _TOGETHER)
-        followers.follow(active)
-        followers.send(side.sending(active, _WARM_UP, sizes.posts_per_s), _WARM_UP)
+        warm = side.paths(f"warm-{number}", 1)
+        followers.follow(warm)
+        followers.send(side.sending(warm, _WARM_UP, sizes.posts_per_s), _WARM_UP)
         before = server.memory_bytes()
         followers.follow(side.paths("idle", sizes.idle))
         memory = (server.memory_bytes() - before) / sizes.idle
         began, cpu = time.perf_counter(), server.cpu_s()
         time.sleep(sizes.idle_s)
         idle = (server.cpu_s() - cpu) / (time.perf_counter() - began)
-        followers.follow(active * (_TOGETHER - 1))
+        active = side.paths(f"active-{number}", sizes.active // _TOGETHER)
+        followers.follow(active * _TOGETHER)
         followers.send(side.sending(active, _WARM_UP, sizes.posts_per_s), _WARM_UP * _TOGETHER)
         cpu = server.cpu_s()
         delivered = sizes.posts * _TOGETHER
@@ -144,27 +145,27 @@ def _wait(side: _Side, sizes: Sizes) -> Round:
 
 def _fan_out(side: _Side, path: Path, sizes: Sizes, number: int) -> Round:
     """All follow one stream; ours is appended to by another process."""
+    alone, together = f"alone-{number}", f"together-{number}"
     with ServerProcess(side.command) as server, Followers(server.port) as followers:
-        name = f"together-{number}"
-        path_of = side.path.format(name)
-        followers.follow([path_of])
-        with _appending(path, name, sizes) if side.is_json else contextlib.nullcontext([1.0]) as alone:
+        followers.follow([side.path.format(alone)])
+        with _appending(path, alone, sizes) if side.is_json else contextlib.nullcontext([1.0]) as with_one:
             pass
-        followers.follow([path_of] * (sizes.idle - 1))
+        followers.follow([side.path.format(together)] * sizes.idle)
         delivered = sizes.appends * sizes.idle
         cpu = server.cpu_s()
         if side.is_json:
-            with followers.expecting(delivered) as told, _appending(path, name, sizes) as appends:
+            with followers.expecting(delivered) as told, _appending(path, together, sizes) as appends:
                 pass
         else:
-            told = followers.send(side.sending([path_of], sizes.appends, sizes.appends_per_s), delivered)
+            sending = side.sending([side.path.format(together)], sizes.appends, sizes.appends_per_s)
+            told = followers.send(sending, delivered)
             appends = told.posts_ms
         cpu = server.cpu_s() - cpu
         return {
             "fan_out": cpu / delivered,
             "together": percentile(told.arrivals_ms, 99),
             "append": statistics.median(appends),
-            "append_with_one": statistics.median(alone),
+            "append_with_one": statistics.median(with_one),
             "shutdown": server.stop(),
         }
 
@@ -206,8 +207,9 @@ def _append(path: str, name: str, count: int, per_s: float, results: Any) -> Non
 
 async def _fill(path: Path, sizes: Sizes) -> None:
     """Each stream has an event, so that it is one."""
-    active = [f"active-{number}" for number in range(sizes.active // _TOGETHER)]
-    idle = [f"idle-{number}" for number in range(sizes.idle)]
-    together = [f"together-{number}" for number in range(sizes.rounds)]
+    names = [f"idle-{number}" for number in range(sizes.idle)]
+    for number in range(sizes.rounds):
+        names += [f"warm-{number}-0", f"alone-{number}", f"together-{number}"]
+        names += [f"active-{number}-{stream}" for stream in range(sizes.active // _TOGETHER)]
     async with open_store(str(path)) as store:
-        await asyncio.gather(*(store.append(name, [NewEvent(_TYPE, b"{}")]) for name in [*active, *idle, *together]))
+        await asyncio.gather(*(store.append(name, [NewEvent(_TYPE, b"{}")]) for name in names))
