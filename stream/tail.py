@@ -7,6 +7,8 @@ import contextlib
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Final
 
+import anyio
+
 from stream.checks import check_text
 from stream.errors import Diverged, Truncated
 from stream.limits import check_id, check_position
@@ -185,27 +187,30 @@ class _Tail:
             self._wake()
 
     async def _read_on(self) -> None:
-        clock = asyncio.get_running_loop().time
-        moved_at = clock()
         while True:
-            await self._store.wait(self.stream_id, after=self.head)
+            with anyio.move_on_after(self._idle_s) as waiting:
+                await self._store.wait(self.stream_id, after=self.head)
+            if waiting.cancelled_caught:  # nothing has moved, and what is kept is of no use to anybody
+                self._forget()
+                self._look()
+                continue
             try:
                 events = await self._store.read(self.stream_id, after=self.head, limit=_PAGE_EVENTS)
             except Truncated:
                 events = []
             if events:
                 self._take(tuple(events))
-                moved_at = clock()
                 continue
             bounds = await self._store.bounds(self.stream_id)
-            is_idle = clock() - moved_at >= self._idle_s
-            if bounds.floor > self._floor or is_idle:
+            if bounds.floor > self._floor:
                 self._forget()
                 self._floor = bounds.floor
                 self.start = self.head = max(self.head, bounds.floor)
-                self.looks += 1
-                self._wake()
-                moved_at = clock()
+                self._look()
+
+    def _look(self) -> None:
+        self.looks += 1
+        self._wake()
 
     def _take(self, batch: tuple[Event, ...]) -> None:
         size_bytes = sum(len(event.data) for event in batch) + _EVENT_BYTES * len(batch)

@@ -216,8 +216,10 @@ class SqliteStore:
                 for stream_id in page.streams:
                     self._wakeups.wake(stream_id)
                 return
-        self._seen = await self.database.look(read_end)
-        self._wakeups.wake_all()
+        try:
+            self._seen = await self.database.look(read_end)
+        finally:  # where it fails, each is told so by his own look
+            self._wakeups.wake_all()
 
     async def _close(self) -> None:
         if not self.database.home.has_ended():
