@@ -2,8 +2,9 @@
 
 The echo is Starlette and uvicorn with nothing behind them. Both are processes of their own, begun anew each round, and
 so are the clients, which are the same for both. First the followers that wait, each on a stream of its own: memory, and
-CPU while nothing happens. Then the others, ten to a stream, and appends over HTTP to each of these in turn: how long from
-the request until the event is with its followers. Then a thousand followers of one stream, to which another process
+CPU while nothing happens. Then the others, first ten to a stream (`few`), then all of one stream, and appends over HTTP to
+each of the streams in turn: how long from the request until the event is with its followers, and CPU a delivered event, in
+which the append and the request are counted. Then a thousand followers of one stream, to which another process
 appends: CPU a delivered event, how long its appends take beside how long they take with one follower, and the time from
 SIGTERM until the server has ended.
 """
@@ -45,7 +46,7 @@ class Sizes(NamedTuple):
 
 FULL: Final = Sizes(1000, 200, 1000, 100, 100, 10, 5.0, 5)
 SMOKE: Final = Sizes(50, 20, 40, 40, 10, 10, 0.5, 1)
-_TOGETHER: Final = 10  # active followers of a stream
+_TOGETHER: Final = 10  # active followers of a stream; and so many times fewer posts where all follow one
 _WARM_UP: Final = 20
 _ALLOWED_BYTES: Final = 50_000
 _ALLOWED_TIMES: Final = 5
@@ -56,7 +57,7 @@ Round = dict[str, float]
 
 
 def measure(bench: Bench, sizes: Sizes) -> list[Figure]:
-    """`following.memory`, `.latency`, `.cpu`, `.fan_out`, `.append`, `.shutdown`. None where the system tells no memory."""
+    """`following.memory`, `.latency`, `.cpu`, the same with `.few`, `.fan_out`, `.append`, `.shutdown`. None where the system tells no memory."""
     if not Path("/proc/self/smaps_rollup").exists():
         return []
     path = bench.folder / "following.db"
@@ -70,7 +71,7 @@ def measure(bench: Bench, sizes: Sizes) -> list[Figure]:
     return list(_figures(found["ours"], found["echo"], sizes))
 
 
-def _figures(ours: list[Round], echo: list[Round], sizes: Sizes) -> list[Figure]:
+def _figures(ours: list[Round], echo: list[Round], sizes: Sizes) -> Iterator[Figure]:
     def of(name: str, rounds: list[Round]) -> list[float]:
         return [each[name] for each in rounds]
 
@@ -79,21 +80,26 @@ def _figures(ours: list[Round], echo: list[Round], sizes: Sizes) -> list[Figure]
 
     kb = {"kB": median("memory", ours, 0.001), "echo_kB": median("memory", echo, 0.001)}
     idle = {"idle_cpu_percent": median("idle", ours, 100), "echo_idle_cpu_percent": median("idle", echo, 100)}
-    allowed_ms = [mine["post"] + _ALLOWED_TIMES * its["arrival"] for mine, its in zip(ours, echo, strict=True)]
-    ms = {
-        f"{side}{name}_p99_ms": median(name, rounds)
-        for side, rounds in (("", ours), ("echo_", echo))
-        for name in ("arrival", "post")
-    }
     per = "the echo's"
     waiting, active, together = f"{sizes.idle:,} waiting", f"{sizes.active:,} active", f"{sizes.idle:,} of one stream"
-    return [
-        compare("following.memory", f"{waiting}: memory", f"{per}, and 50 kB", of("memory", ours),
-                [each + _ALLOWED_BYTES for each in of("memory", echo)], kb | idle),
-        compare("following.latency", f"{active}: p99 from append to client", "of the append, and 5 of the echo's",
-                of("arrival", ours), allowed_ms, ms),
-        compare("following.cpu", f"{active}: CPU an event", per, of("cpu", ours), of("cpu", echo),
-                {"us": median("cpu", ours, 1e6), "echo_us": median("cpu", echo, 1e6)}),
+    yield compare("following.memory", f"{waiting}: memory", f"{per}, and 50 kB", of("memory", ours),
+                  [each + _ALLOWED_BYTES for each in of("memory", echo)], kb | idle)  # fmt: skip
+    for name, suffix, what in (("active", "", active), ("few", ".few", f"{active}, {_TOGETHER} of a stream")):
+        allowed_ms = [
+            mine[f"{name}_post"] + _ALLOWED_TIMES * its[f"{name}_arrival"] for mine, its in zip(ours, echo, strict=True)
+        ]
+        ms = {
+            f"{side}{what}_p99_ms": median(f"{name}_{what}", rounds)
+            for side, rounds in (("", ours), ("echo_", echo))
+            for what in ("arrival", "post")
+        }
+        us = {"us": median(f"{name}_cpu", ours, 1e6), "echo_us": median(f"{name}_cpu", echo, 1e6)}
+        yield compare(f"following.latency{suffix}", f"{what}: p99 from append to client", "of the append, and 5 of the echo's",
+                      of(f"{name}_arrival", ours), allowed_ms, ms)  # fmt: skip
+        yield compare(
+            f"following.cpu{suffix}", f"{what}: CPU an event", per, of(f"{name}_cpu", ours), of(f"{name}_cpu", echo), us
+        )
+    yield from [
         compare("following.fan_out", f"{together}: CPU an event", per, of("fan_out", ours), of("fan_out", echo),
                 {"us": median("fan_out", ours, 1e6), "echo_us": median("fan_out", echo, 1e6)}),
         compare("following.append", f"{together}: p50 of another's append", "with one", of("append", ours),
@@ -128,19 +134,20 @@ def _wait(side: _Side, sizes: Sizes, number: int) -> Round:
         began, cpu = time.perf_counter(), server.cpu_s()
         time.sleep(sizes.idle_s)
         idle = (server.cpu_s() - cpu) / (time.perf_counter() - began)
-        active = side.paths(f"active-{number}", sizes.active // _TOGETHER)
-        followers.follow(active * _TOGETHER)
-        followers.send(side.sending(active, _WARM_UP, sizes.posts_per_s), _WARM_UP * _TOGETHER)
-        cpu = server.cpu_s()
-        delivered = sizes.posts * _TOGETHER
-        told = followers.send(side.sending(active, sizes.posts, sizes.posts_per_s), delivered)
-        return {
-            "memory": memory,
-            "idle": idle,
-            "cpu": (server.cpu_s() - cpu) / delivered,
-            "arrival": percentile(told.arrivals_ms, 99),
-            "post": percentile(told.posts_ms, 99),
-        }
+        told = {"memory": memory, "idle": idle}
+        for name, streams, slower in (("few", sizes.active // _TOGETHER, 1), ("active", 1, _TOGETHER)):
+            together = sizes.active // streams
+            paths, per_s, posts = side.paths(f"{name}-{number}", streams), sizes.posts_per_s / slower, sizes.posts // slower
+            followers.follow(paths * together)
+            followers.send(side.sending(paths, _WARM_UP, per_s), _WARM_UP * together)
+            cpu = server.cpu_s()
+            sent = followers.send(side.sending(paths, posts, per_s), posts * together)
+            told |= {
+                f"{name}_cpu": (server.cpu_s() - cpu) / (posts * together),
+                f"{name}_arrival": percentile(sent.arrivals_ms, 99),
+                f"{name}_post": percentile(sent.posts_ms, 99),
+            }
+        return told
 
 
 def _fan_out(side: _Side, path: Path, sizes: Sizes, number: int) -> Round:
@@ -209,7 +216,7 @@ async def _fill(path: Path, sizes: Sizes) -> None:
     """Each stream has an event, so that it is one."""
     names = [f"idle-{number}" for number in range(sizes.idle)]
     for number in range(sizes.rounds):
-        names += [f"warm-{number}-0", f"alone-{number}", f"together-{number}"]
-        names += [f"active-{number}-{stream}" for stream in range(sizes.active // _TOGETHER)]
+        names += [f"warm-{number}-0", f"alone-{number}", f"together-{number}", f"active-{number}-0"]
+        names += [f"few-{number}-{stream}" for stream in range(sizes.active // _TOGETHER)]
     async with open_store(str(path)) as store:
         await asyncio.gather(*(store.append(name, [NewEvent(_TYPE, b"{}")]) for name in names))
