@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from unittest import mock
 
 import anyio
 import pytest
 
-from stream import Diverged, Event, NewEvent, StoreClosed, Truncated, open_store
+from stream import Diverged, Event, NewEvent, StoreBusy, StoreClosed, Truncated, open_store
 from stream import tail as tail_module
 from stream.tail import Tails
 from stream.testing import disturb, lost_wakeups
@@ -180,6 +180,48 @@ async def test_a_commit_of_another_process_wakes_those_whose_stream_has_moved(tm
     assert {stream for stream, _ in seen} == {"moves"}
     assert "moves" in counted.reads
     assert len([stream for stream in counted.reads if stream != "moves"]) == 0
+
+
+async def test_what_comes_while_it_looks_is_not_missed(store: Store) -> None:
+    """The signal is heard while the answer of the last look is still on its way."""
+    seen = list[tuple[str, tuple[Event, ...]]]()
+
+    class Late(Counted):
+        async def bounds(self, stream_id: str) -> Any:
+            told = await super().bounds(stream_id)
+            if told.head == 1:
+                await store.append("s", new(1))
+                await asyncio.sleep(0.05)
+            return told
+
+    async with anyio.create_task_group() as tasks:
+        await joined(Tails(cast("Store", Late(store))), ["s"], tasks, seen)
+        await store.append("s", new(1))
+        with anyio.fail_after(5):
+            while len(seen) < 2:
+                await asyncio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+    assert [event.seq for _, batch in seen for event in batch] == [1, 2]
+
+
+async def test_a_look_at_the_feed_that_fails_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, seen, failed = str(tmp_path / "log.db"), list[tuple[str, tuple[Event, ...]]](), list[str]()
+    async with open_store(path) as store, open_store(path) as other, anyio.create_task_group() as tasks:
+        await store.append("s", new(1))
+        await joined(Tails(store), ["s"], tasks, seen)
+
+        async def fail(*_: object) -> None:
+            failed.append("once")
+            monkeypatch.undo()
+            raise StoreBusy("for a moment")
+
+        monkeypatch.setattr("stream.sqlite.store.read_feed", fail)
+        await other.append("s", new(1))
+        with anyio.fail_after(5):
+            while not seen:
+                await asyncio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+    assert failed
 
 
 async def test_nothing_is_asked_while_nothing_moves(store: Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from pathlib import Path  # noqa: TC003 - typer reads it at run time
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -21,6 +22,7 @@ from ledger.admin.output import (
     print_view,
     print_warning,
 )
+from ledger.admin.remote import print_remote
 from ledger.errors import LedgerBehind, LedgerDiverged
 from ledger.records import ConversationInfo
 from projector import present
@@ -144,10 +146,19 @@ def events(
     conversation: Conversation,
     after: Annotated[int, typer.Option(help="Begin after this number.", min=0)] = 0,
     follow: Annotated[bool, typer.Option("--follow", help="Go on waiting for more.")] = False,  # noqa: FBT002 - a flag
+    url: Annotated[str | None, typer.Option(help="Of `tailfold serve`, in place of --data; with --follow.")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="Holds the bearer token for --url.")] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
     """Print the events of a conversation, each once, in order."""
+    if url is not None:
+        if not follow:
+            raise ValueError("--url is for following: add --follow")
+        print_remote(url, check_id("conversation id", conversation), after=after, token_file=token_file, as_json=as_json)
+        return
+    if token_file is not None:
+        raise ValueError("--token-file is for --url: name the server too")
 
     async def job(ledger: Ledger) -> None:
         head = (await ledger.store.bounds(conversation)).head

@@ -90,6 +90,9 @@ class _Place:
         if not 0 < silent_s < math.inf:
             raise ValueError(f"silent_s is above 0 seconds, not {silent_s}")
         self.timeout = httpx.Timeout(silent_s, connect=min(_CONNECT_S, silent_s), pool=None)
+        for name, value in httpx.Headers(headers).multi_items():
+            if any(sign in name + value for sign in "\r\n\0"):
+                raise ValueError(f"header {name!r} holds a line break: nothing of this kind can be asked")
         # What is packed on its way is held back until it is worth packing.
         self.headers = {**(headers or {}), "Accept": MEDIA_TYPE, "Accept-Encoding": "identity", "Cache-Control": "no-store"}
 
