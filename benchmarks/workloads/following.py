@@ -44,7 +44,7 @@ class Sizes(NamedTuple):
     rounds: int
 
 
-FULL: Final = Sizes(1000, 200, 1000, 100, 100, 10, 5.0, 5)
+FULL: Final = Sizes(1000, 200, 1000, 100, 100, 10, 5.0, 3)
 SMOKE: Final = Sizes(50, 20, 40, 40, 10, 10, 0.5, 1)
 _TOGETHER: Final = 10  # active followers of a stream; and so many times fewer posts where all follow one
 _WARM_UP: Final = 20
@@ -57,7 +57,10 @@ Round = dict[str, float]
 
 
 def measure(bench: Bench, sizes: Sizes) -> list[Figure]:
-    """`following.memory`, `.latency`, `.cpu`, the same with `.few`, `.fan_out`, `.append`, `.shutdown`. None where the system tells no memory."""
+    """`following.memory`, `.latency`, `.cpu`, `.latency.few`, `.cpu.few`, `.fan_out`, `.append`, `.shutdown`.
+
+    Nothing where the system does not tell the memory of a process.
+    """
     if not Path("/proc/self/smaps_rollup").exists():
         return []
     path = bench.folder / "following.db"
