@@ -344,17 +344,3 @@ async def test_a_closed_store_ends_each_follower_with_an_error(backend: Backend)
         for waiting in (first, other.next()):
             with pytest.raises(StoreClosed):
                 await waiting
-
-
-async def test_who_listens_is_told_of_each_way_a_stream_can_change(store: Store) -> None:
-    with store.listen("s") as signal, store.listen("other") as other:
-        await asyncio.sleep(0.1)
-        for change in (
-            lambda: store.append("s", new(3)), lambda: store.truncate("s", through=1), lambda: store.delete("s"),
-        ):  # fmt: skip
-            signal.clear()
-            other.clear()
-            await change()
-            with anyio.fail_after(_PATIENCE_S):
-                await signal.wait()
-            assert not other.is_set()
