@@ -18,7 +18,9 @@ from stream.snapshots import check_dispensable, check_snapshot, is_newer, open_e
 from stream.wakeups import ANY, Wakeups, await_signal
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from stream.records import NewEvent
 
@@ -111,6 +113,12 @@ class MemoryStore:
         with self._wakeups.expect(stream_id) as signal:
             if self.stream(stream_id).head <= after:
                 await await_signal(signal)
+
+    def listen(self, stream_id: str) -> AbstractContextManager[asyncio.Event]:
+        """See `EventStore.listen`."""
+        check_id("stream id", stream_id)
+        self._check_open()
+        return self._wakeups.expect(stream_id)
 
     async def truncate(self, stream_id: str, *, through: int) -> Bounds:
         """See `EventStore.truncate`."""

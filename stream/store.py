@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncIterator, Sequence
+    from contextlib import AbstractContextManager
 
     from stream.records import AppendResult, Bounds, Changes, Event, NewEvent, Producer, StreamInfo
     from stream.snapshots import SnapshotStore
@@ -82,6 +84,13 @@ class EventStore(Protocol):
 
     async def wait(self, stream_id: str, *, after: int) -> None:
         """Returns when there may be events after `after`, and now and then without: a hint, never data."""
+        ...
+
+    def listen(self, stream_id: str) -> AbstractContextManager[asyncio.Event]:
+        """While the block lasts, what it gives is set when the stream may have changed: a hint, never data.
+
+        Clear it, then look, then wait for it: what happens in between is not missed.
+        """
         ...
 
     async def truncate(self, stream_id: str, *, through: int) -> Bounds:

@@ -7,6 +7,8 @@ import contextlib
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Final
 
+import anyio
+
 from stream.checks import check_text
 from stream.errors import Diverged, Truncated
 from stream.limits import check_id, check_position
@@ -21,7 +23,8 @@ IDLE_S: Final = 15.0
 _KEEP_BYTES: Final = 1024 * 1024  # of one stream
 _KEEP_ALL_BYTES: Final = 64 * 1024 * 1024
 _PAGE_EVENTS: Final = 1000
-_CATCH_UP_EVENTS: Final = 200  # a page of a follower that is behind: it is his alone
+_BATCH_BYTES: Final = 64 * 1024  # what a follower is given at once, so that one who reads slowly holds no more
+_FIRST_EVENTS: Final = 32  # of a follower who is behind: his pages grow to what a batch may be
 _EVENT_BYTES: Final = 300  # what an event takes beside its data
 
 
@@ -74,13 +77,14 @@ class Tails:
 class Follower:
     """Reads one stream on, batch by batch; made by `Tails.join`."""
 
-    __slots__ = ("_incarnation", "_looks", "_store", "_tail", "after")
+    __slots__ = ("_incarnation", "_looks", "_page_events", "_store", "_tail", "after")
 
     def __init__(self, store: EventStore, tail: _Tail, after: int, incarnation: str | None) -> None:
         self._store = store
         self._tail = tail
         self._incarnation = incarnation
         self._looks = -1
+        self._page_events = _FIRST_EVENTS
         self.after = after
 
     async def next(self) -> tuple[Event, ...]:
@@ -97,8 +101,7 @@ class Follower:
             if tail.failure is not None:
                 raise tail.failure
             if self.after < tail.start:
-                events = await self._store.read(tail.stream_id, after=self.after, limit=_CATCH_UP_EVENTS)
-                batch = tuple(events)
+                batch = await self._catch_up()
                 if not batch:  # all of it has been deleted meanwhile
                     raise Truncated(tail.stream_id, self.after, (await self._store.bounds(tail.stream_id)).floor)
             else:
@@ -110,6 +113,15 @@ class Follower:
                 self._looks = tail.looks
                 return ()
             await tail.moved.wait()
+
+    async def _catch_up(self) -> tuple[Event, ...]:
+        events = tuple(await self._store.read(self._tail.stream_id, after=self.after, limit=self._page_events))
+        size_bytes = sum(len(event.data) + _EVENT_BYTES for event in events)
+        if size_bytes > _BATCH_BYTES:
+            self._page_events = max(1, self._page_events * _BATCH_BYTES // size_bytes)
+        elif 2 * size_bytes < _BATCH_BYTES:
+            self._page_events = min(2 * self._page_events, _PAGE_EVENTS)
+        return events
 
     async def _begin(self) -> None:
         tail = self._tail
@@ -174,48 +186,55 @@ class _Tail:
 
     async def _run(self) -> None:
         try:
-            bounds = await self._store.bounds(self.stream_id)
-            self.start = self.head = bounds.head
-            self._floor = bounds.floor
-            self._is_started.set()
-            await self._read_on()
+            with self._store.listen(self.stream_id) as signal:
+                bounds = await self._store.bounds(self.stream_id)
+                self.start = self.head = bounds.head
+                self._floor = bounds.floor
+                self._is_started.set()
+                await self._read_on(signal)
         except Exception as error:  # noqa: BLE001 - each of the followers raises it
             self.failure = error
             self._is_started.set()
             self._wake()
 
-    async def _read_on(self) -> None:
-        clock = asyncio.get_running_loop().time
-        moved_at = clock()
+    async def _read_on(self, signal: asyncio.Event) -> None:
         while True:
-            await self._store.wait(self.stream_id, after=self.head)
-            try:
-                events = await self._store.read(self.stream_id, after=self.head, limit=_PAGE_EVENTS)
-            except Truncated:
-                events = []
-            if events:
-                self._take(tuple(events))
-                moved_at = clock()
-                continue
-            bounds = await self._store.bounds(self.stream_id)
-            is_idle = clock() - moved_at >= self._idle_s
-            if bounds.floor > self._floor or is_idle:
+            with anyio.move_on_after(self._idle_s) as waiting:
+                await signal.wait()
+            if waiting.cancelled_caught:  # what is kept is of no use to anybody
                 self._forget()
-                self._floor = bounds.floor
-                self.start = self.head = max(self.head, bounds.floor)
-                self.looks += 1
-                self._wake()
-                moved_at = clock()
+                self._look()
+            signal.clear()
+            while await self._read():
+                pass
 
-    def _take(self, batch: tuple[Event, ...]) -> None:
-        size_bytes = sum(len(event.data) for event in batch) + _EVENT_BYTES * len(batch)
-        self.batches.append((batch, size_bytes))
-        self.head = batch[-1].seq
-        self._bytes += size_bytes
-        self._tails.grown(self, size_bytes)
+    async def _read(self) -> bool:
+        """Whether there is more. What has gone goes here too, however fast the stream moves."""
+        with contextlib.suppress(Truncated):
+            events = await self._store.read(self.stream_id, after=self.head, limit=_PAGE_EVENTS)
+            self._take(events)
+        bounds = await self._store.bounds(self.stream_id)
+        if bounds.floor > self._floor:
+            self._forget()
+            self._floor = bounds.floor
+            self.start = self.head = max(self.head, bounds.floor)
+            self._look()
+        return bounds.head > self.head
+
+    def _look(self) -> None:
+        self.looks += 1
+        self._wake()
+
+    def _take(self, events: list[Event]) -> None:
+        for batch, size_bytes in _cut(events):
+            self.batches.append((batch, size_bytes))
+            self.head = batch[-1].seq
+            self._bytes += size_bytes
+            self._tails.grown(self, size_bytes)
         while self._bytes > _KEEP_BYTES and len(self.batches) > 1:
             self.drop_first()
-        self._wake()
+        if events:
+            self._wake()
 
     def _forget(self) -> None:
         while self.batches:
@@ -224,3 +243,15 @@ class _Tail:
     def _wake(self) -> None:
         self.moved.set()
         self.moved = asyncio.Event()
+
+
+def _cut(events: list[Event]) -> Iterator[tuple[tuple[Event, ...], int]]:
+    """Batches that those who read slowly can hold, and their sizes: a few events, or one that is large."""
+    begin = size_bytes = 0
+    for at, event in enumerate(events):
+        if size_bytes and size_bytes + len(event.data) + _EVENT_BYTES > _BATCH_BYTES:
+            yield tuple(events[begin:at]), size_bytes
+            begin, size_bytes = at, 0
+        size_bytes += len(event.data) + _EVENT_BYTES
+    if events:
+        yield tuple(events[begin:]), size_bytes

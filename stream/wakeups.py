@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ANY: Final = ""  # no stream is called so: who waits for any waits for this one
-MAX_WAIT_S: Final = 1.0  # a waiter looks again after this, whatever was signalled
+MAX_WAIT_S: Final = 20.0  # a waiter looks again after this, whatever was signalled: a thousand of them cost next to nothing
 
 
 class Wakeups:

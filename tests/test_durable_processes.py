@@ -195,7 +195,9 @@ def test_bodies_that_break_off_and_bodies_that_are_large(tmp_path: Path) -> None
         for head in (b"Content-Length: 1000", b"Transfer-Encoding: chunked"):
             with socket.create_connection(place) as connection:
                 connection.sendall(
-                    b"POST /v1/stream/a HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n" + head + b"\r\n\r\n3\r\nabc\r\n"
+                    b"POST /v1/stream/a HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
+                    + head
+                    + b"\r\n\r\n3\r\nabc\r\n"
                 )
         assert httpx.post(url_of(server, "a"), content=b"x" * (12 << 20), headers=TEXT).status_code == 413
         large = random.Random(1).randbytes(10 << 20)
@@ -210,7 +212,7 @@ def test_requests_that_are_not_what_they_seem(tmp_path: Path) -> None:
         place = ("127.0.0.1", server.port)
         for target in (b"a%2Fb", b"a/../a/b", b"c/%2e%2e/a/b", b"a//b", b"./a/b", b"a/b%23", b"__ds/x", b"a/b/"):
             with socket.create_connection(place) as connection:
-                connection.sendall(b"GET /v1/stream/" + target + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                connection.sendall(b"GET /v1/stream/" + target + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
                 answer = b"".join(iter(lambda: connection.recv(65536), b""))
             assert answer.startswith(b"HTTP/1.1 400 "), (target, answer[:60])
         assert httpx.patch(url_of(server, "a/b")).status_code == 405

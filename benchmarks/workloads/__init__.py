@@ -11,6 +11,7 @@ from benchmarks.workloads import (
     context,
     crash,
     disk,
+    following,
     formats,
     long,
     many,
@@ -41,6 +42,6 @@ WORKLOADS: Final[dict[str, Workload]] = {
     module.__name__.rpartition(".")[2]: Workload(module.measure, module.FULL, module.SMOKE)
     for module in (
         agent, appends, replay, tail, branches, context, reads, long, disk, many, crash, reconnect, sweep, processes, memory,
-        formats,
+        formats, following,
     )
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path  # noqa: TC003 - typer reads it at run time
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -18,12 +19,14 @@ from ledger.admin.output import (
     print_view,
     print_warning,
 )
+from ledger.admin.remote import print_remote
 from ledger.errors import LedgerBehind, LedgerDiverged
 from ledger.pages import present_page, read_cursor, read_page
 from ledger.tables.conversations import Page
 from projector import present
 from stream import CorruptEvent
 from stream import follow as follow_stream
+from stream.limits import check_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,10 +136,19 @@ def events(
     conversation: Conversation,
     after: Annotated[int, typer.Option(help="Begin after this number.", min=0)] = 0,
     follow: Annotated[bool, typer.Option("--follow", help="Go on waiting for more.")] = False,  # noqa: FBT002 - a flag
+    url: Annotated[str | None, typer.Option(help="Of `tailfold serve`, in place of --data; with --follow.")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="Holds the bearer token for --url.")] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
     """Print the events of a conversation, each once, in order."""
+    if url is not None:
+        if not follow:
+            raise ValueError("--url is for following: add --follow")
+        print_remote(url, check_id("conversation id", conversation), after=after, token_file=token_file, as_json=as_json)
+        return
+    if token_file is not None:
+        raise ValueError("--token-file is for --url: name the server too")
 
     async def job(ledger: Ledger) -> None:
         head = (await ledger.store.bounds(conversation)).head

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import anyio
@@ -42,8 +43,12 @@ def with_ledger(
     *,
     create: bool = False,
     take_over_log: bool = False,
+    fast_loop: bool = False,
 ) -> None:
-    """Runs `job(ledger)` on the database of `--data`, which must exist unless `create` is given."""
+    """Runs `job(ledger)` on the database of `--data`, which must exist unless `create` is given.
+
+    With `fast_loop` in an event loop of uvloop, where that is installed.
+    """
     settings: Settings = context.obj
 
     async def main() -> None:
@@ -51,7 +56,7 @@ def with_ledger(
             await job(ledger)
 
     try:
-        anyio.run(main)
+        anyio.run(main, backend_options={"use_uvloop": fast_loop and find_spec("uvloop") is not None})
     except BrokenPipeError:
         leave_pipe()
 

@@ -55,4 +55,4 @@ def serve(
         await server.serve([listener])
 
     with listener:
-        with_ledger(context, job, create=True)
+        with_ledger(context, job, create=True, fast_loop=True)

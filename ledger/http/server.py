@@ -20,6 +20,7 @@ KEEP_ALIVE_S: Final = 75  # longer than the pools of clients keep a connection, 
 MAX_HEAD_BYTES: Final = 32 * 1024  # of a request's first line and headers
 _UNREAD_MS: Final = 60_000
 _BACKLOG: Final = 2048
+_OPEN_FILES: Final = 65_536
 
 
 class Server(uvicorn.Server):
@@ -58,7 +59,11 @@ class Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens. Whoever does not read for a minute loses his connection. Raises `OSError` with the address."""
+    """A socket that listens. Whoever does not read for a minute loses his connection. Raises `OSError` with the address.
+
+    From then on this process may have as many open files as the system allows it: each connection is one.
+    """
+    _allow_open_files()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With its protocol named, so that the loop sees that it is TCP, and sends small answers without waiting for more.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -73,6 +78,17 @@ def listen(host: str, port: int) -> socket.socket:
         listener.close()
         raise OSError(f"can't listen on {host}:{port}: {error.strerror or error}: name another --port or --host") from error
     return listener
+
+
+def _allow_open_files() -> None:
+    try:
+        import resource  # noqa: PLC0415 - not on every system
+    except ModuleNotFoundError:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _is_news(record: logging.LogRecord) -> bool:

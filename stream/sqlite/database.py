@@ -39,6 +39,7 @@ Durability = Literal["full", "normal"]
 
 BUSY_LIMIT_S: Final = 30.0
 POLL_INTERVAL_S: Final = 0.025
+_AGAIN_S: Final = 1.0  # after a look that failed
 _INTERRUPT_INTERVAL_S: Final = 0.02
 _READERS: Final = 2
 _LOG: Final = structlog.get_logger("tailfold.stream")
@@ -223,6 +224,7 @@ class Database:
         await sql("PRAGMA secure_delete = ON")
 
     async def _serve(self) -> None:
+        interval_s = POLL_INTERVAL_S
         while True:
             self._is_working = True
             while self._jobs:
@@ -235,11 +237,10 @@ class Database:
             if not self._watchers:
                 await self._work.wait()
                 continue
-            with anyio.move_on_after(POLL_INTERVAL_S):
+            with anyio.move_on_after(interval_s):
                 await self._work.wait()
             if not self._jobs:
-                with contextlib.suppress(StreamError):  # whoever waits looks by itself before long
-                    await self._look_for_others()
+                interval_s = await self._look_for_others()
 
     async def _do(self, job: Callable[[], Awaitable[Any]], future: asyncio.Future[Any]) -> None:
         if future.cancelled():  # nobody waits any more, and nothing was begun
@@ -252,13 +253,24 @@ class Database:
             _settle(future, error=StoreClosed(f"{self.path} was closed while this was done: outcome unknown"))
             raise
 
-    async def _look_for_others(self) -> None:
-        """On the writer's own connection this number moves only when somebody else commits."""
-        version = await self._change(lambda sql: sql("PRAGMA data_version"))
-        if version != self._seen_version:
-            self._seen_version = version
-            for watcher in list(self._watchers):
-                await watcher()
+    async def _look_for_others(self) -> float:
+        """On the writer's own connection this number moves only when somebody else commits. Gives seconds until the next look.
+
+        Where it can't be had, or a watcher can't look, all look again before long: nobody waits for what is never told.
+        """
+        seen, self._seen_version = self._seen_version, []
+        version: list[Row] = []
+        try:
+            try:
+                version = await self._change(lambda sql: sql("PRAGMA data_version"))
+            finally:
+                if version != seen or not version:
+                    for watcher in list(self._watchers):
+                        await watcher()
+        except StreamError:
+            return _AGAIN_S
+        self._seen_version = version
+        return POLL_INTERVAL_S
 
     async def _change(self, job: Callable[[Sql], Awaitable[T]]) -> T:
         return await self._drive(self._writer, job, self._patience)

@@ -24,6 +24,7 @@ from stream.tasks import finish_anyway
 from stream.wakeups import ANY, Wakeups, await_signal
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
     from stream.database import Sql
@@ -123,13 +124,19 @@ class SqliteStore:
         return None if watermark is None else Producer(producer_id, watermark.epoch, watermark.seq)
 
     async def wait(self, stream_id: str, *, after: int) -> None:
-        """See `EventStore.wait`. Other processes are seen by a poll, one for all waiters of this store."""
-        check_id("stream id", stream_id)
+        """See `EventStore.wait`."""
         check_position("after", after)
-        self.database.home.check()
-        with self._wakeups.expect(stream_id) as signal, self._watching():
+        with self.listen(stream_id) as signal:
             if (await self.bounds(stream_id)).head <= after:
                 await await_signal(signal)
+
+    @contextlib.contextmanager
+    def listen(self, stream_id: str) -> Iterator[asyncio.Event]:
+        """See `EventStore.listen`. Other processes are seen by a poll, one for all who listen to this store."""
+        check_id("stream id", stream_id)
+        self.database.home.check()
+        with self._wakeups.expect(stream_id) as signal, self._watching():
+            yield signal
 
     async def truncate(self, stream_id: str, *, through: int) -> Bounds:
         """See `EventStore.truncate`. The rows are swept behind the caller's back; every reader looks at the floor."""
@@ -216,8 +223,10 @@ class SqliteStore:
                 for stream_id in page.streams:
                     self._wakeups.wake(stream_id)
                 return
-        self._seen = await self.database.look(read_end)
-        self._wakeups.wake_all()
+        try:
+            self._seen = await self.database.look(read_end)
+        finally:  # where it fails, each is told so by his own look
+            self._wakeups.wake_all()
 
     async def _close(self) -> None:
         if not self.database.home.has_ended():

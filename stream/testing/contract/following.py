@@ -140,3 +140,21 @@ async def followers_skip_only_what_they_are_told_is_gone(store: EventStore, seed
     for seen in views:
         assert seen is not None
         assert seen.items() <= stored.items()
+
+
+@case(9)
+async def who_listens_is_told_of_each_way_a_stream_can_change(store: EventStore) -> None:
+    """Also while he is looking; and who listens to another stream is left alone."""
+    with store.listen("s") as signal, store.listen("other") as other:
+        await asyncio.sleep(0.1)  # a store may begin with a look of its own
+        for change in (
+            lambda: store.append("s", [NewEvent("n", b"")] * 3),
+            lambda: store.truncate("s", through=1),
+            lambda: store.delete("s"),
+        ):
+            signal.clear()
+            other.clear()
+            await change()
+            with anyio.fail_after(5):
+                await signal.wait()
+            assert not other.is_set()
