@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from ledger.errors import LedgerError, UnknownConversation
 from ledger.following import take_replay
 from ledger.http.answers import Appended
@@ -16,6 +18,7 @@ from stream.http import EventStream, Once, Problem
 from stream.http.bodies import check_json_type, read_body
 from stream.http.openapi import EVENTS, TEXT, Content, Parameter, describe
 from stream.http.queries import query_number, query_text, read_number
+from stream.http.sse import BrokenOff
 from stream.limits import MAX_INTEGER
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
     Batch = tuple[Event, ...]
 
+_LOG: Final = structlog.get_logger("tailfold.http")
 INCARNATION: Final = "Tailfold-Incarnation"
 _POSITION: Final = {"type": "integer", "minimum": 0, "maximum": MAX_INTEGER}
 _MAX_EXPECTED: Final = 2**62  # leaves room for the events
@@ -137,8 +141,9 @@ class Events:
                 except (Truncated, Diverged):
                     try:
                         replay = await take_replay(self._ledger.engine, conversation)
-                    except LedgerError as error:
-                        raise StreamError(f"a follower of {conversation!r} can't be told what there is: {error}") from error
+                    except LedgerError as error:  # an operator mends that, and the client comes back
+                        _LOG.error("http.replay_failed", conversation=conversation, error=type(error).__name__)
+                        raise BrokenOff from error
                     yield encode_replay(replay)
                     after, incarnation = replay.last_seq, replay.incarnation
 
