@@ -24,7 +24,7 @@ _KEEP_BYTES: Final = 1024 * 1024  # of one stream
 _KEEP_ALL_BYTES: Final = 64 * 1024 * 1024
 _PAGE_EVENTS: Final = 1000
 _BATCH_BYTES: Final = 64 * 1024  # what a follower is given at once, so that one who reads slowly holds no more
-_FIRST_EVENTS: Final = 32  # of a follower who is behind: his pages grow to what a batch may be
+_FIRST_EVENTS: Final = 4  # of a follower who is behind: his pages grow to what a batch may be
 _EVENT_BYTES: Final = 300  # what an event takes beside its data
 
 
