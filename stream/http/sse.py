@@ -75,7 +75,7 @@ class EventStream(Response):
         """The ASGI application."""
         if scope["method"] == "HEAD":
             await self._source.aclose()
-            await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await send({"type": "http.response.body", "body": b""})
             return
         is_whole = False
