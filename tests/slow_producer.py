@@ -1,4 +1,4 @@
-"""A process that writes a run slowly into a file: words, one every few milliseconds, and says so."""
+"""A process that writes a run slowly into a file and says so: a word every few milliseconds; it may wait for a line."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import sys
 from ledger import open_ledger
 
 
-async def produce(path: str, conversation: str, words: int, pause_ms: int) -> None:
+async def produce(path: str, conversation: str, words: int, pause_ms: int, waits_at: int = -1) -> None:
     async with open_ledger(path) as ledger, ledger.run(conversation, run_id="slow", flush_ms=0) as run:
         await run.message("user", "count")
         for number in range(words):
+            if number == waits_at:
+                await asyncio.to_thread(sys.stdin.readline)
             await run.text(f"word{number} ")
             await run.flush()
             print(number, flush=True)
@@ -19,4 +21,4 @@ async def produce(path: str, conversation: str, words: int, pause_ms: int) -> No
 
 
 if __name__ == "__main__":
-    asyncio.run(produce(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+    asyncio.run(produce(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])))

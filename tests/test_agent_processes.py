@@ -36,9 +36,10 @@ def wire(server: Served, kind: str) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize("kind", ["agui", "chat"])
 async def test_the_text_is_shown_once_over_a_kill_of_the_server(tmp_path: Path, kind: str) -> None:
     database = str(tmp_path / "c.db")
-    command = [sys.executable, "-m", "tests.slow_producer", database, "c", str(WORDS), "10"]
-    producer = subprocess.Popen(command, stdout=subprocess.PIPE)
+    command = [sys.executable, "-m", "tests.slow_producer", database, "c", str(WORDS), "10", str(WORDS // 2)]
+    producer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
+        assert producer.stdin is not None
         assert producer.stdout is not None
         assert producer.stdout.readline()
         with serve(database) as server:
@@ -48,7 +49,11 @@ async def test_the_text_is_shown_once_over_a_kill_of_the_server(tmp_path: Path, 
             with pytest.raises(httpx.TransportError):
                 follow(server, kind, client, 1)
             server.start()
-            follow(server, kind, client, WORDS)
+            frames = begin(server, kind, client)
+            client.take([next(frames)])
+            producer.stdin.write(b"\n")
+            producer.stdin.flush()
+            client.take(frames)
             assert client.ended in ("RUN_FINISHED", "finish")
             assert client.text() == "".join(f"word{number} " for number in range(WORDS))
     finally:
@@ -83,14 +88,18 @@ async def test_a_run_whose_writer_was_killed_ends_when_it_is_recovered(tmp_path:
     assert agent.text() == page.text() == text
 
 
-def follow(server: Served, kind: str, client: AguiClient | ChatPage, words: int) -> None:
-    """One connection, until so many words are shown or it ends."""
-    frames = wire(server, kind)
+def begin(server: Served, kind: str, client: AguiClient | ChatPage) -> Iterator[dict[str, Any]]:
+    """A new connection."""
     if isinstance(client, AguiClient):
         client.connect()
     else:
         client.resume()
-    for frame in frames:
+    return wire(server, kind)
+
+
+def follow(server: Served, kind: str, client: AguiClient | ChatPage, words: int) -> None:
+    """One connection, until so many words are shown."""
+    for frame in begin(server, kind, client):
         client.take([frame])
-        if client.text().count(" ") >= words and words < WORDS:
+        if client.text().count(" ") >= words:
             return

@@ -434,6 +434,14 @@ async def test_a_run_behind_a_message_that_is_not_there_is_shown_by_itself(ledge
     assert (client.text(), client.ended) == ("some", "RUN_FINISHED")
 
 
+async def test_head_says_what_a_stream_is_and_is_over(ledger: Ledger, app: Starlette) -> None:
+    await ledger.record("c", [started(), *texts("some")])
+    async with ask(app, "HEAD", "/v1/chat/c/stream") as answer:
+        await answer.end()
+    assert (answer.status, answer.body, answer.failure) == (200, b"", None)
+    assert answer.headers["x-vercel-ai-ui-message-stream"] == "v1"
+
+
 async def test_nobody_reads_what_he_may_not(ledger: Ledger) -> None:
     asked: list[tuple[str, str, str | None]] = []
 

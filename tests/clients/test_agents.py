@@ -49,6 +49,12 @@ class Client(NamedTuple):
                 return
         raise AssertionError(f"the client has ended before it: {line[-2000:]}")
 
+    def say(self) -> None:
+        """Gives it a line to go on."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
     def end(self) -> dict[str, Any]:
         """What it tells at its end."""
         out, _ = self.process.communicate(timeout=LONGEST_S)
@@ -58,7 +64,7 @@ class Client(NamedTuple):
 
 @contextlib.contextmanager
 def running(*command: str, cwd: Path | None = None) -> Iterator[Client]:
-    process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield Client(process)
     finally:
@@ -73,7 +79,7 @@ async def test_who_joins_in_the_middle_shows_the_text_once_over_kills(
 ) -> None:
     folder, database = npm(PACKAGE), str(tmp_path / "c.db")
     words = 2000 if is_killed else 250
-    producer = (sys.executable, "-m", "tests.slow_producer", database, "c", str(words), "10")
+    producer = (sys.executable, "-m", "tests.slow_producer", database, "c", str(words), "10", "-1" if is_killed else "150")
     with running(*producer) as writer, serve(database) as server:
         writer.wait_for(5)
         command = node_command(folder, script, server.url, "c")
@@ -90,6 +96,8 @@ async def test_who_joins_in_the_middle_shows_the_text_once_over_kills(
                     writer.process.wait()
                     async with open_ledger(database) as ledger:
                         await ledger.recover("c", "slow", "commit")
+                else:
+                    writer.say()
                 told = [same.end(), fresh.end()]
     async with open_ledger(database) as ledger:
         text = "".join(message.text for message in await ledger.transcript("c") if message.role == "assistant")
