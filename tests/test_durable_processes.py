@@ -194,11 +194,10 @@ def test_bodies_that_break_off_and_bodies_that_are_large(tmp_path: Path) -> None
     with serve(tmp_path / "streams.db", "--max-body", str(11 * 1024 * 1024)) as server:
         httpx.put(url_of(server, "a"), headers=TEXT)
         place = ("127.0.0.1", server.port)
+        begin = b"POST /v1/stream/a HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: text/plain\r\n"
         for head in (b"Content-Length: 1000", b"Transfer-Encoding: chunked"):
             with socket.create_connection(place) as connection:
-                connection.sendall(
-                    b"POST /v1/stream/a HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: text/plain\r\n" + head + b"\r\n\r\n3\r\nabc\r\n"
-                )
+                connection.sendall(begin + head + b"\r\n\r\n3\r\nabc\r\n")
         assert httpx.post(url_of(server, "a"), content=b"x" * (12 << 20), headers=TEXT).status_code == 413
         large = random.Random(1).randbytes(10 << 20)
         assert httpx.put(url_of(server, "b"), headers={"Content-Type": "image/png"}, content=large).status_code == 201
