@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from stream import open_store
-from stream.http import Problem
+from stream.http import Access, Problem
 from stream.http.durable import messages, truncate
 from stream.http.durable.offsets import next_cursor, read_offset
 from stream.http.durable.paths import MAX_PATH_BYTES, path_of, source_of, stream_id
@@ -350,3 +350,25 @@ def test_whatever_is_sent_gets_an_answer_and_what_is_refused_changes_nothing(
                 assert method == "HEAD" or answer.json()["detail"]
 
     anyio.run(ask)
+
+
+async def test_each_request_asks_for_leave_and_a_fork_for_that_to_read_its_source(store: EventStore) -> None:
+    asked: list[tuple[str, str, str | None]] = []
+
+    async def authorize(access: Access) -> None:
+        asked.append((access.action, access.kind, access.stream))
+        if access.stream == "secret" and access.action == "read":
+            raise Problem(403, "forbidden", "not for you")
+
+    async with Worker(store, authorize=authorize) as worker:
+        await worker.make("secret", content=b"x")
+        await worker.add("secret", b"y")
+        assert (await worker.get("secret")).status_code == (await worker.head("secret")).status_code == 403
+        assert (await worker.make("mine", Stream_Forked_From="/v1/stream/secret")).status_code == 403
+        assert (await worker.get("mine")).status_code == 404
+        assert (await worker.delete("secret")).status_code == 204
+    reads = [("read", "stream", "secret")] * 2
+    forking = [("create", "stream", "mine"), ("read", "stream", "secret"), ("read", "stream", "mine")]
+    assert asked == [
+        ("create", "stream", "secret"), ("append", "stream", "secret"), *reads, *forking, ("delete", "stream", "secret"),
+    ]  # fmt: skip

@@ -35,7 +35,7 @@ LEFT_OUT: Final = (
     "missing_required_header",
     "ignored_auth",  # nobody is asked here
 )
-KNOWN: Final = {"id": "c1", "run": "r2"}
+KNOWN: Final = {"id": "c1", "run": "r2", "path": "s1"}
 ENDLESS: Final = "text/event-stream"
 
 
@@ -48,6 +48,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             talk = [started("r1"), *said("r1", "r1.1", "hello"), finished("r1"), started("r2", "r1.1")]
             events = [{"type": event.type, "data": json.loads(event.data)} for event in talk]
             HTTP.post(url, json=events).raise_for_status()
+        stream = {"Content-Type": "text/plain"}
+        HTTP.put(f"{server.url}/v1/stream/s1", content=b"text", headers=stream).raise_for_status()
         yield server
         assert HTTP.get(f"{server.url}/v1/conversations").status_code == 200
         assert server.stop() == 0

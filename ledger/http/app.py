@@ -43,7 +43,9 @@ def make_app(ledger: Ledger, **options: Any) -> Starlette:
         TicketDesk(service),
     )  # fmt: skip
     endpoints = make_routes(route for part in parts for route in part.routes())
-    routes = [make_route(service), *endpoints, *Documentation("Tailfold", version("tailfold"), endpoints).endpoints]
+    streams = make_route(service)
+    documentation = Documentation("Tailfold", version("tailfold"), [*endpoints, streams])
+    routes = [streams, *endpoints, *documentation.endpoints]
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from starlette.responses import Response
 
-from stream.http.openapi import Content, describe, make_document
+from stream.http.openapi import Content, Listed, describe, make_document
 from stream.http.routes import Endpoint
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'
 class Documentation:
     """The endpoints that say what the others do."""
 
-    def __init__(self, title: str, version: str, endpoints: Sequence[Endpoint]) -> None:
+    def __init__(self, title: str, version: str, endpoints: Sequence[Listed]) -> None:
         self.endpoints = [Endpoint("/v1/openapi.json", {"GET": self.document}), Endpoint("/v1/docs", {"GET": self.page})]
         made = make_document(title, version, [*endpoints, *self.endpoints])
         self._document = msgspec.json.encode(made)

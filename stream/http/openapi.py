@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -11,8 +11,6 @@ from stream.http.problems import MEDIA_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-
-    from stream.http.routes import Endpoint
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -38,6 +36,13 @@ _WHYS: Final = {
     503: "Not right now: try again.",
     507: "There is no room left.",
 }
+
+
+class Listed(Protocol):
+    """A route that can be described: its path, and what each method of it does."""
+
+    path: str
+    handlers: dict[str, Callable[..., Any]]
 
 
 class ProblemBody(msgspec.Struct):
@@ -87,9 +92,13 @@ def describe(
     body: Content | None = None, is_body_needed: bool = True, problems: Iterable[int] = (), is_open: bool = False,
 ) -> Callable[[F], F]:  # fmt: skip
     """Says of the endpoint below what it does. `is_open`: nobody is asked who he is."""
-    described = Description(
-        tag, summary, detail, tuple(parameters), body, is_body_needed, dict(answers), tuple(problems), is_open
-    )  # fmt: skip
+    return described_as(
+        Description(tag, summary, detail, tuple(parameters), body, is_body_needed, dict(answers), tuple(problems), is_open)
+    )
+
+
+def described_as(described: Description) -> Callable[[F], F]:
+    """Says so of the endpoint below."""
 
     def mark(handler: F) -> F:
         setattr(handler, _DESCRIBED, described)
@@ -103,7 +112,7 @@ def description_of(handler: Callable[..., Any]) -> Description | None:
     return getattr(handler, _DESCRIBED, None)
 
 
-def make_document(title: str, version: str, endpoints: Iterable[Endpoint]) -> dict[str, Any]:
+def make_document(title: str, version: str, endpoints: Iterable[Listed]) -> dict[str, Any]:
     """The document. Source: OpenAPI 3.1.0."""
     operations = [
         (endpoint.path, method, described)

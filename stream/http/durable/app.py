@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from stream.http.bodies import read_body
+from stream.http.durable import descriptions
 from stream.http.durable.appending import Request, append
 from stream.http.durable.creating import answer_existing, create, create_fork, read_wanted
 from stream.http.durable.expiring import Expiry
@@ -17,11 +18,12 @@ from stream.http.durable.getting import Reader, read_query
 from stream.http.durable.headers import about
 from stream.http.durable.paths import ROOT, path_of, raw_path, source_of
 from stream.http.durable.streams import Streams
+from stream.http.openapi import described_as
 from stream.http.problems import Problem
 from stream.http.service import running, serve_store, wrap
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from starlette.applications import Starlette
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -51,11 +53,19 @@ def make_app(store: EventStore, **options: Any) -> Starlette:
     return app
 
 
-def make_route(service: Service) -> Route:
+class StreamRoute(Route):
+    """The route of all streams."""
+
+    def __init__(self, endpoint: DurableStreams) -> None:
+        super().__init__(ROOT + "{path:path}", endpoint)
+        self.handlers: dict[str, Callable[..., Any]] = dict(endpoint.handlers)
+
+
+def make_route(service: Service) -> StreamRoute:
     """The route, for an application that serves more than this; expired streams are deleted while the service runs."""
     endpoint = DurableStreams(service)
     service.tasks.append(endpoint.expiry.run)
-    return Route(ROOT + "{path:path}", endpoint)
+    return StreamRoute(endpoint)
 
 
 class DurableStreams:
@@ -66,18 +76,20 @@ class DurableStreams:
         self._streams = Streams(service.store)
         self._reader = Reader(service)
         self.expiry = Expiry(service.store, self._streams)
+        self.handlers = {
+            "GET": self._get, "HEAD": self._head, "POST": self._post, "PUT": self._put, "DELETE": self._delete,
+        }  # fmt: skip
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application."""
         request = HttpRequest(scope, receive)
-        handle = {
-            "GET": self._get, "HEAD": self._head, "POST": self._post, "PUT": self._put, "DELETE": self._delete,
-        }.get(request.method)  # fmt: skip
+        handle = self.handlers.get(request.method)
         if handle is None:
             raise Problem(405, "method_not_allowed", f"a stream takes {_METHODS}", headers={"Allow": _METHODS})
         answer = await handle(request, path_of(scope))
         await answer(scope, receive, send)
 
+    @described_as(descriptions.CREATE)
     async def _put(self, request: HttpRequest, path: str) -> Response:
         await self._service.check("create", "stream", path, request)
         named = request.headers.get("Stream-Forked-From")
@@ -100,6 +112,7 @@ class DurableStreams:
                 told = about(made.state) | {"Content-Type": made.state.config.media, "Location": location}
                 return Response(status_code=201, headers=told)
 
+    @described_as(descriptions.APPEND)
     async def _post(self, request: HttpRequest, path: str) -> Response:
         await self._service.check("append", "stream", path, request)
         asked = Request(request.headers, await read_body(request, self._service.max_body_bytes))
@@ -108,6 +121,7 @@ class DurableStreams:
             answer = await append(self._streams, await self._find(path), asked)
         return answer
 
+    @described_as(descriptions.READ)
     async def _get(self, request: HttpRequest, path: str) -> ASGIApp:
         await self._service.check("read", "stream", path, request)
         query = read_query(request.query_params)
@@ -124,6 +138,7 @@ class DurableStreams:
         await self._streams.renew(stream)
         return answer
 
+    @described_as(descriptions.LOOK)
     async def _head(self, request: HttpRequest, path: str) -> Response:
         await self._service.check("read", "stream", path, request)
         stream = await self._find(path)
@@ -133,6 +148,7 @@ class DurableStreams:
         told |= {"Stream-Expires-At": config.expires_at} if config.expires_at is not None else {}
         return Response(status_code=200, headers=told)
 
+    @described_as(descriptions.DELETE)
     async def _delete(self, request: HttpRequest, path: str) -> Response:
         await self._service.check("delete", "stream", path, request)
         await self._streams.end(await self._find(path))
