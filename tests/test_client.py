@@ -13,6 +13,7 @@ import anyio
 import httpx
 import pytest
 
+from ledger import open_ledger
 from stream import NewEvent, open_store
 from stream.client import RemoteEvent, RemoteOutOfOrder, RemoteRefused, RemoteSnapshot, RemoteUnreadable, follow_remote
 from stream.client.pauses import FIRST_S, LONGEST_S, Pauses
@@ -92,6 +93,7 @@ async def test_behind_a_proxy_that_breaks_everything_each_event_comes_once(
 
 WRITER = """
 import asyncio, sys
+from ledger import open_ledger
 from stream import NewEvent, open_store
 
 async def main():
@@ -230,6 +232,30 @@ async def test_a_snapshot_stands_for_what_can_not_be_had(short_pauses: None) -> 
         (7, b"/?incarnation=old"),
         (42, b"/?incarnation=new"),
     ]
+
+
+async def test_a_position_below_the_floor_or_of_another_store_gets_a_snapshot_of_the_server(tmp_path: Path) -> None:
+    database = tmp_path / "talks.db"
+    async with open_ledger(str(database)) as ledger:
+        async with ledger.run("c", run_id="r1") as run:
+            await run.message("user", "hello")
+        await ledger.compact("c")
+        bounds = await ledger.store.bounds("c")
+        assert bounds.floor > 1
+        with serve(database) as server:
+            url = f"{server.url}/v1/conversations/c/events"
+            for options in ({"after": 1}, {"after": bounds.head, "incarnation": "another"}, {"after": bounds.head + 9}):
+                async with aclosing(follow_remote(url, **options)) as events:
+                    with anyio.fail_after(20):
+                        snapshot = await anext(events)
+                        assert isinstance(snapshot, RemoteSnapshot)
+                        assert (snapshot.seq, snapshot.incarnation) == (bounds.head, ledger.store.incarnation)
+                        assert b"hello" in snapshot.data
+                        await ledger.record("c", numbered(1, 1))
+                        event = await anext(events)
+                assert isinstance(event, RemoteEvent)
+                assert event.seq == bounds.head + 1
+                bounds = await ledger.store.bounds("c")
 
 
 async def test_a_silent_connection_is_given_up_and_a_heartbeat_keeps_one(short_pauses: None) -> None:

@@ -47,7 +47,7 @@ def lines(child: subprocess.Popen[bytes], count: int) -> list[str]:
 def append(database: Path, *events: NewEvent) -> None:
     async def main() -> None:
         async with open_ledger(str(database)) as ledger:
-            await ledger.store.append("b c", list(events))
+            await ledger.store.append("a/b c", list(events))
 
     anyio.run(main)
 
@@ -56,10 +56,10 @@ def test_it_prints_what_comes_over_a_restart_as_the_local_command_does(tmp_path:
     database, tokens = tmp_path / "talks.db", tmp_path / "tokens"
     tokens.write_text(f"# who may\n{TOKEN} read\n")
     append(database, NewEvent("x.y", b'{"n":1}'), NewEvent("x.y", b"\xff\x00"))
-    local = COMMANDS.run_each([["--data", str(database), "events", "b c", "--json"]])[0][1].splitlines()
+    local = COMMANDS.run_each([["--data", str(database), "events", "a/b c", "--json"]])[0][1].splitlines()
     expected: list[dict[str, Any]] = [{**json.loads(line), "at": None} for line in local]
     with serve(database, "--tokens", str(tokens)) as server:
-        where = ("b c", "--url", server.url, "--token-file", str(tokens))
+        where = ("a/b c", "--url", server.url, "--token-file", str(tokens))
         with following(*where, "--json") as child, following(*where, "--after", "1") as other:
             assert [json.loads(line) for line in lines(child, 2)] == expected
             server.restart()
@@ -93,6 +93,6 @@ def test_a_refusal_is_one_line_and_exit_2(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text(f"{TOKEN}\n")
     append(tmp_path / "talks.db", NewEvent("x.y", b"1"))
     with serve(tmp_path / "talks.db", "--tokens", str(tmp_path / "tokens")) as server:
-        code, out, err = run("events", "b c", "--follow", "--url", server.url)
+        code, out, err = run("events", "a/b c", "--follow", "--url", server.url)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert f"{server.url}/v1/conversations/b%20c/events: the server answered 401" in err
+    assert f"{server.url}/v1/conversations/a%2Fb%20c/events: the server answered 401" in err
