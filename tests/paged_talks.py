@@ -40,7 +40,7 @@ def change(path: Path, text: str, *parameters: object) -> None:
 
 def unpacked(path: Path) -> bytes:
     """All pages of a file as they are when they are unpacked."""
-    return b"".join(zlib.decompress(data) for (data,) in look(path, "SELECT data FROM pages"))
+    return b"".join(zlib.decompress(data) for (data,) in look(path, "SELECT packed FROM pages"))
 
 
 async def everything(

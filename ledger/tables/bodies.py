@@ -30,7 +30,7 @@ _SLOTS: Final = 64  # a place is a page times this, and which of its bodies
 _MOST_UNPACKED: Final = 2**30
 _PAGE: Final = msgspec.msgpack.Decoder(list[bytes])
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_OF_PAGES: Final = "SELECT id, conversation, crc, data FROM pages WHERE id IN "
+_OF_PAGES: Final = "SELECT id, conversation, crc, packed FROM pages WHERE id IN "
 _PAGES_OF: Final = "SELECT id FROM pages WHERE conversation = ?1 AND id > ?2 ORDER BY id LIMIT ?3"
 _STANDING: Final = "SELECT id, paged_seq, replay_from FROM conversations WHERE stream_id = ?1"
 _TO_MOVE: Final = """
@@ -39,8 +39,8 @@ WHERE conversation = ?1 AND seq > ?2 AND seq <= ?3 AND place IS NULL {and_more} 
 _BEFORE: Final = """
 SELECT place FROM {table} WHERE conversation = ?1 AND seq <= ?2 AND place IS NOT NULL ORDER BY seq DESC LIMIT 1"""
 _BODIES: Final = "SELECT id, row_body FROM {table} WHERE conversation = ?1 AND id IN ({marks})"
-_INSERT: Final = "INSERT INTO pages (conversation, crc, data) VALUES (?1, 0, ?2) RETURNING id"
-_WRITE: Final = "UPDATE pages SET crc = ?2, data = ?3 WHERE id = ?1"
+_INSERT: Final = "INSERT INTO pages (conversation, crc, packed) VALUES (?1, 0, ?2) RETURNING id"
+_WRITE: Final = "UPDATE pages SET crc = ?2, packed = ?3 WHERE id = ?1"
 _MOVE: Final = """
 WITH moved (id, place, crc) AS (VALUES {rows})
 UPDATE {table} SET row_body = {empty}, place = moved.place, crc = coalesce({table}.crc, moved.crc) FROM moved
