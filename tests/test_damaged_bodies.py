@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import zlib
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -16,7 +15,7 @@ from ledger.tables.bodies import MOST_BODIES, move_bodies
 from ledger.upkeep.verify import verify
 from stream.sqlite.driver import connect
 from tests.faults.sizes import size
-from tests.paged_talks import PLACE, SECRET, change, everything, look, read_anew, talk, unpacked, wrong
+from tests.paged_talks import PLACE, SECRET, change, everything, look, packed, read_anew, talk, unpacked, unzip, wrong
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,9 +55,7 @@ async def test_a_repair_leaves_nothing_of_what_it_takes_away_in_a_page(tmp_path:
         assert [finding async for finding in ledger.reconcile(PLACE, repair=True)]
         assert await everything(ledger) == before
     places = look(path, "SELECT place FROM messages WHERE place IS NOT NULL")
-    held = [
-        body for (data,) in look(path, "SELECT packed FROM pages") for body in msgspec.msgpack.decode(zlib.decompress(data))
-    ]
+    held = [body for data in packed(path) for body in msgspec.msgpack.decode(unzip(data))]
     of_messages = [body for body in held if body and b'"role"' in body]
     assert len(of_messages) <= len(places) + 1  # the row that was deleted by hand has left its body behind
     change(path, "UPDATE pages SET packed = x'78' WHERE id = (SELECT min(place) / 64 FROM messages)")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from ledger.tables.dictionary import DICTIONARY
 from ledger.tables.texts import PAGE_ROWS, marks, pieces, rows
 from stream.compression import inflate
 
@@ -132,7 +133,7 @@ async def start_over(sql: Sql, key: int) -> None:
 def unpack_page(data: bytes) -> list[bytes]:
     """The bodies of a page; those that were taken out are empty. Raises `ValueError` for what is damaged."""
     try:
-        return _PAGE.decode(inflate(data, max_bytes=_MOST_UNPACKED))
+        return _PAGE.decode(inflate(data, max_bytes=_MOST_UNPACKED, dictionary=DICTIONARY))
     except msgspec.MsgspecError as error:
         raise ValueError(f"it is no page ({error})") from error
 
@@ -206,7 +207,8 @@ async def _page_before(sql: Sql, key: int, table: str, seq: int) -> tuple[int | 
 
 
 async def _write(sql: Sql, key: int, page: int, bodies: Sequence[bytes]) -> None:
-    data = zlib.compress(_ENCODER.encode(bodies))
+    packer = zlib.compressobj(zdict=DICTIONARY)
+    data = packer.compress(_ENCODER.encode(bodies)) + packer.flush()
     await sql(_WRITE, (page, _checksum(key, page, data), data))
 
 
