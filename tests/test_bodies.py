@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger import open_ledger
-from ledger.tables import bodies, kept_paths
+from ledger.tables import bodies, walks
 from ledger.tables.bodies import MOST_BODIES, MOST_BYTES, move_bodies
 from tests.paged_talks import PLACE, SECRET, change, everything, look, read_anew, talk, unpacked, wrong
 from tests.talk import finished, new, said, started
@@ -141,7 +141,7 @@ async def test_what_is_kept_of_a_path_stays_good_while_bodies_move(tmp_path: Pat
         found = await reading.transcript(PLACE)
         await writing.compact(PLACE)
         with monkeypatch.context() as patched:
-            patched.setattr(kept_paths, "read", lambda *_: pytest.fail("it is kept"))
+            patched.setattr(walks, "read", lambda *_: pytest.fail("it is kept"))
             assert await reading.transcript(PLACE) == found
         await writing.redact(PLACE, found[-1].id)
         assert (await reading.transcript(PLACE))[-1] != found[-1]

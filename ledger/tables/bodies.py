@@ -56,13 +56,15 @@ async def read_bodies(sql: Sql, text: str, parameters: Sequence[Any]) -> list[tu
     transaction: rows and pages belong to one moment.
     """
     found = await sql(text, parameters)
-    wanted = {row[-1] // _SLOTS for row in found if row[-1] is not None}
-    if not wanted:
-        return [row[:-1] for row in found]
+    return [(*row[:-2], body) for row, body in zip(found, await bodies_of(sql, found), strict=True)]
+
+
+async def bodies_of(sql: Sql, found: Sequence[Sequence[Any]]) -> list[bytes]:
+    """The bodies of rows that end with `row_body` and `place`, as `read_bodies` has them; each page is unpacked once."""
     bodies: dict[int, bytes] = {}
-    for page, (_, held) in (await _read_pages(sql, wanted)).items():
+    for page, (_, held) in (await _read_pages(sql, {row[-1] // _SLOTS for row in found if row[-1] is not None})).items():
         bodies.update(enumerate(held, page * _SLOTS))
-    return [row[:-1] if row[-1] is None else (*row[:-2], bodies.get(row[-1], b"")) for row in found]
+    return [row[-2] if row[-1] is None else bodies.get(row[-1], b"") for row in found]
 
 
 async def move_bodies(sql: Sql, conversation: str) -> bool:

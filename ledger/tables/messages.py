@@ -11,7 +11,7 @@ from ledger.tables.calls import calls_of, put_calls, replace_calls
 from ledger.tables.conversations import key_of
 from ledger.tables.texts import EVERY, KEY, PAGE_ROWS, marks, pieces, rows
 from projector import Message
-from projector.json_text import InvalidJson, decode, encode
+from projector.json_text import InvalidJson, decoder, encode
 from projector.tree import Node
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from stream.sqlite import Sql
 
+_decode: Final = decoder(Message)
 _COLUMNS: Final = "conversation, id, run, parent, seq, on_path, started, is_committed, crc, row_body"
 _WIDTH: Final = 10
 _NODES: Final = f"""
@@ -80,7 +81,7 @@ async def message_at(sql: Sql, key: int, message_id: str) -> Message | None:
         sql, "SELECT row_body, place FROM messages WHERE conversation = ?1 AND id = ?2", (key, message_id)
     )
     try:
-        return decode(found[0][0], Message) if found else None
+        return _decode(found[0][0]) if found else None
     except InvalidJson:  # a damaged row: verify tells
         return None
 
@@ -164,4 +165,4 @@ def read(conversation: str, message_id: str, crc: int, body: bytes) -> Message:
     """A message out of its row. Raises `LedgerDamaged` if its checksum fails."""
     if not body or zlib.crc32(body) != crc:
         raise LedgerDamaged(conversation, message_id)
-    return decode(body, Message)  # type: ignore[no-any-return]
+    return _decode(body)
