@@ -11,7 +11,7 @@ import pytest
 
 from ledger import open_ledger
 from ledger.tables import bodies, walks
-from ledger.tables.bodies import MOST_BODIES, MOST_BYTES, move_bodies
+from ledger.tables.bodies import MOST_BODIES, MOST_BYTES, move_bodies, unpack_page
 from tests.paged_talks import PLACE, SECRET, change, everything, look, read_anew, talk, unpacked, wrong
 from tests.talk import finished, new, said, started
 
@@ -149,6 +149,25 @@ async def test_what_is_kept_of_a_path_stays_good_while_bodies_move(tmp_path: Pat
         change(path, "UPDATE messages SET place = place + 1 WHERE id = ? AND place IS NOT NULL", found[0].id)
         change(path, "UPDATE messages SET crc = crc + 1 WHERE id = ?", found[0].id)
         assert look(path, "SELECT amended > ? FROM conversations", amended) == [(1,)]
+
+
+async def test_a_cold_path_unpacks_each_of_its_pages_once_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few rows are read at a time."""
+    path = tmp_path / "c.db"
+    async with open_ledger(str(path)) as ledger:
+        await talk(ledger, 200)
+        before = await ledger.transcript(PLACE)
+        await ledger.compact(PLACE)
+    unpacked_pages: list[bytes] = []
+
+    def watched(data: bytes) -> list[bytes]:
+        unpacked_pages.append(data)
+        return unpack_page(data)
+
+    monkeypatch.setattr(bodies, "unpack_page", watched)
+    async with open_ledger(str(path)) as ledger:
+        assert await ledger.transcript(PLACE) == before
+    assert len(unpacked_pages) == len(set(unpacked_pages)) == -(-400 // MOST_BODIES)
 
 
 async def test_pages_go_with_their_conversation_and_no_other(tmp_path: Path) -> None:
