@@ -165,6 +165,7 @@ async def test_a_cold_path_unpacks_each_of_its_pages_once_and_no_other(tmp_path:
         return unpack_page(data)
 
     monkeypatch.setattr(bodies, "unpack_page", watched)
+    monkeypatch.setattr(bodies, "_PAGES_AT_ONCE", 2)
     async with open_ledger(str(path)) as ledger:
         assert await ledger.transcript(PLACE) == before
     assert len(unpacked_pages) == len(set(unpacked_pages)) == -(-400 // MOST_BODIES)

@@ -27,6 +27,7 @@ MOST_BYTES: Final = 64 * 1024
 """How much the bodies of a page are together, unless it is a single one."""
 _SLICE_BYTES: Final = 256 * 1024
 _SLICE_ROWS: Final = 128
+_PAGES_AT_ONCE: Final = 32
 _SLOTS: Final = 64  # a place is a page times this, and which of its bodies
 _MOST_UNPACKED: Final = 2**30
 _PAGE: Final = msgspec.msgpack.Decoder(list[bytes])
@@ -61,9 +62,12 @@ async def read_bodies(sql: Sql, text: str, parameters: Sequence[Any]) -> list[tu
 
 async def bodies_of(sql: Sql, found: Sequence[Sequence[Any]]) -> list[bytes]:
     """The bodies of rows that end with `row_body` and `place`, as `read_bodies` has them; each page is unpacked once."""
+    wanted = {row[-1] for row in found if row[-1] is not None}
+    pages = sorted({place // _SLOTS for place in wanted})
     bodies: dict[int, bytes] = {}
-    for page, (_, held) in (await _read_pages(sql, {row[-1] // _SLOTS for row in found if row[-1] is not None})).items():
-        bodies.update(enumerate(held, page * _SLOTS))
+    for first in range(0, len(pages), _PAGES_AT_ONCE):  # most of what they hold may be of other branches
+        for page, (_, held) in (await _read_pages(sql, pages[first : first + _PAGES_AT_ONCE])).items():
+            bodies.update([(place, body) for place, body in enumerate(held, page * _SLOTS) if place in wanted])
     return [row[-2] if row[-1] is None else bodies.get(row[-1], b"") for row in found]
 
 
