@@ -58,6 +58,19 @@ def decode(data: bytes | str, kind: Callable[..., T] | Any = Any) -> Any:
         raise InvalidJson(_why(error)) from error
 
 
+def decoder(kind: type[T]) -> Callable[[bytes], T]:
+    """Decodes as `decode` does, sooner. For a struct without `Raw`: the text that msgspec keeps as it is isn't looked at."""
+    fast = msgspec.json.Decoder(kind).decode
+
+    def decode_one(data: bytes) -> T:
+        try:
+            return fast(data)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):  # or legal all the same
+            return decode(data, kind)  # type: ignore[no-any-return]
+
+    return decode_one
+
+
 def split(data: bytes | str) -> dict[str, JsonText]:
     """The fields of a JSON object, each value as the text it had. Raises `InvalidJson`."""
     try:

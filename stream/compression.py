@@ -26,9 +26,12 @@ def is_deflated(data: bytes) -> bool:
     return data[:1] == _FIRST_BYTE
 
 
-def inflate(data: bytes, *, max_bytes: int) -> bytes:
-    """What was compressed. Raises `ValueError` if it is damaged, or more than `max_bytes`: no more than that is held."""
-    stream = zlib.decompressobj()
+def inflate(data: bytes, *, max_bytes: int, dictionary: bytes = b"") -> bytes:
+    """What was compressed; `dictionary` is the one that may have been used, where one may.
+
+    Raises `ValueError` if it is damaged, or more than `max_bytes`: no more than that is held.
+    """
+    stream = zlib.decompressobj(zdict=dictionary)
     try:
         found = stream.decompress(data, max_bytes + 1)
     except zlib.error as error:

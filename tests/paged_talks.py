@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger import open_ledger
+from ledger.tables.dictionary import DICTIONARY
 from ledger.upkeep.verify import verify
 from stream.sqlite.driver import connect
 
@@ -40,7 +41,17 @@ def change(path: Path, text: str, *parameters: object) -> None:
 
 def unpacked(path: Path) -> bytes:
     """All pages of a file as they are when they are unpacked."""
-    return b"".join(zlib.decompress(data) for (data,) in look(path, "SELECT data FROM pages"))
+    return b"".join(map(unzip, packed(path)))
+
+
+def packed(path: Path) -> list[bytes]:
+    """All pages of a file as they lie."""
+    return [data for (data,) in look(path, "SELECT packed FROM pages ORDER BY id")]
+
+
+def unzip(data: bytes) -> bytes:
+    """What was compressed, with the dictionary or without."""
+    return zlib.decompressobj(zdict=DICTIONARY).decompress(data)
 
 
 async def everything(

@@ -1,9 +1,10 @@
 """All that can be read in the raw bytes of SQLite's files: as they lie, over the seams of pages, and what is compressed.
 
 Nothing is believed of trees, free lists, and of what a log says is valid: every image of a page is looked at, wherever it
-lies. A zlib run may begin at any byte of one, and goes on over overflow pages, each as it was at some time that the images
-tell of. A run is read from its head to where it breaks off: what stands behind a break, as where SQLite has written its
-list of free pages over the first of them, is not read. Whoever knows what the files held before looks for `traces` of it.
+lies. A zlib run may begin at any byte of one, with the dictionary of `ledger` or without one, and goes on over overflow
+pages, each as it was at some time that the images tell of. A run is read from its head to where it breaks off: what stands
+behind a break, as where SQLite has written its list of free pages over the first of them, is not read. Whoever knows what the
+files held before looks for `traces` of it.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ledger.tables.dictionary import DICTIONARY
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 SIDES: Final = ("-wal", "-journal")
 _DATABASE: Final = b"SQLite format 3\0"
 _JOURNAL: Final = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
-_HEAD: Final = re.compile(rb"\x78(?=[\x01\x5e\x9c\xda]|\0|\Z)")  # its second byte may lie on the next page
+_HEAD: Final = re.compile(rb"\x78(?=[\x01\x5e\x9c\xda\x3f\x7d\xbb\xf9]|\0|\Z)")  # its second byte may lie on the next page
 _NUMBER: Final = re.compile(rb"(?=\0[^\0]|\0\0[^\0]|\0\0\0[^\0])", re.DOTALL)
 _SEAM_BYTES: Final = 300
 _TRACE_BYTES: Final = 6
@@ -59,7 +62,7 @@ def traces(secret: bytes, *paths: Path) -> set[bytes]:
 
 def _reaching(run: bytes, length: int) -> int:
     """How many bytes of it say that much."""
-    return bisect_left(range(len(run)), length, key=lambda count: len(_feed(zlib.decompressobj(), run[:count])[0]))
+    return bisect_left(range(len(run)), length, key=lambda count: len(_feed(_stream(), run[:count])[0]))
 
 
 def _everything(paths: Iterable[Path]) -> Iterator[tuple[bytes, bytes]]:
@@ -129,7 +132,7 @@ def _seams(image: _Image, start: int) -> Iterator[tuple[int, int]]:
 
 def _unpack(image: _Image, start: int, chained: dict[int, list[_Image]]) -> Iterator[tuple[bytes, bytes]]:
     """The zlib run that may begin there, on every way that there was at some time through the pages, and what it says."""
-    ways = [(zlib.decompressobj(), b"", b"", image, start, [image.data])]
+    ways = [(_stream(), b"", b"", image, start, [image.data])]
     while ways:
         stream, run, text, page, at, seen = ways.pop()
         for end, number in _seams(page, start) if len(seen) == 1 else [(len(page.data), page.following)]:
@@ -142,6 +145,11 @@ def _unpack(image: _Image, start: int, chained: dict[int, list[_Image]]) -> Iter
                 if since < until and other.data not in seen:
                     ways.append((stream.copy(), run, text, _Image(since, until, other.data), 4, [*seen, other.data]))
         yield run, text
+
+
+def _stream() -> zlib._Decompress:
+    """Of a run that may have been compressed with the dictionary of pages: its second byte says whether."""
+    return zlib.decompressobj(zdict=DICTIONARY)
 
 
 def _feed(stream: zlib._Decompress, data: bytes) -> tuple[bytes, bool]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledger import open_ledger
-from ledger.tables import bodies, kept_paths
-from ledger.tables.bodies import MOST_BODIES, MOST_BYTES, move_bodies
+from ledger.tables import bodies, walks
+from ledger.tables.bodies import MOST_BODIES, MOST_BYTES, move_bodies, unpack_page
 from tests.paged_talks import PLACE, SECRET, change, everything, look, read_anew, talk, unpacked, wrong
 from tests.talk import finished, new, said, started
 
@@ -141,7 +141,7 @@ async def test_what_is_kept_of_a_path_stays_good_while_bodies_move(tmp_path: Pat
         found = await reading.transcript(PLACE)
         await writing.compact(PLACE)
         with monkeypatch.context() as patched:
-            patched.setattr(kept_paths, "read", lambda *_: pytest.fail("it is kept"))
+            patched.setattr(walks, "read", lambda *_: pytest.fail("it is kept"))
             assert await reading.transcript(PLACE) == found
         await writing.redact(PLACE, found[-1].id)
         assert (await reading.transcript(PLACE))[-1] != found[-1]
@@ -149,6 +149,26 @@ async def test_what_is_kept_of_a_path_stays_good_while_bodies_move(tmp_path: Pat
         change(path, "UPDATE messages SET place = place + 1 WHERE id = ? AND place IS NOT NULL", found[0].id)
         change(path, "UPDATE messages SET crc = crc + 1 WHERE id = ?", found[0].id)
         assert look(path, "SELECT amended > ? FROM conversations", amended) == [(1,)]
+
+
+async def test_a_cold_path_unpacks_each_of_its_pages_once_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few rows are read at a time."""
+    path = tmp_path / "c.db"
+    async with open_ledger(str(path)) as ledger:
+        await talk(ledger, 200)
+        before = await ledger.transcript(PLACE)
+        await ledger.compact(PLACE)
+    unpacked_pages: list[bytes] = []
+
+    def watched(data: bytes) -> list[bytes]:
+        unpacked_pages.append(data)
+        return unpack_page(data)
+
+    monkeypatch.setattr(bodies, "unpack_page", watched)
+    monkeypatch.setattr(bodies, "_PAGES_AT_ONCE", 2)
+    async with open_ledger(str(path)) as ledger:
+        assert await ledger.transcript(PLACE) == before
+    assert len(unpacked_pages) == len(set(unpacked_pages)) == -(-400 // MOST_BODIES)
 
 
 async def test_pages_go_with_their_conversation_and_no_other(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import zlib
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -16,7 +15,7 @@ from ledger.tables.bodies import MOST_BODIES, move_bodies
 from ledger.upkeep.verify import verify
 from stream.sqlite.driver import connect
 from tests.faults.sizes import size
-from tests.paged_talks import PLACE, SECRET, change, everything, look, read_anew, talk, unpacked, wrong
+from tests.paged_talks import PLACE, SECRET, change, everything, look, packed, read_anew, talk, unpacked, unzip, wrong
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +24,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-CELLS: Final = {"pages": ("data", "crc"), "messages": ("row_body", "crc", "place"), "runs": ("row_body", "crc", "place")}
+CELLS: Final = {
+    "pages": ("packed", "crc"),
+    "messages": ("row_body", "crc", "place", "seq", "started"),
+    "runs": ("row_body", "crc", "place"),
+}
 
 
 async def test_a_run_in_its_row_that_is_not_what_was_written_is_named(tmp_path: Path) -> None:
@@ -52,10 +55,10 @@ async def test_a_repair_leaves_nothing_of_what_it_takes_away_in_a_page(tmp_path:
         assert [finding async for finding in ledger.reconcile(PLACE, repair=True)]
         assert await everything(ledger) == before
     places = look(path, "SELECT place FROM messages WHERE place IS NOT NULL")
-    held = [body for (data,) in look(path, "SELECT data FROM pages") for body in msgspec.msgpack.decode(zlib.decompress(data))]
+    held = [body for data in packed(path) for body in msgspec.msgpack.decode(unzip(data))]
     of_messages = [body for body in held if body and b'"role"' in body]
     assert len(of_messages) <= len(places) + 1  # the row that was deleted by hand has left its body behind
-    change(path, "UPDATE pages SET data = x'78' WHERE id = (SELECT min(place) / 64 FROM messages)")
+    change(path, "UPDATE pages SET packed = x'78' WHERE id = (SELECT min(place) / 64 FROM messages)")
     async with open_ledger(str(path)) as ledger:
         assert [finding async for finding in ledger.reconcile(PLACE, repair=True)]
         assert await everything(ledger) == before
@@ -143,7 +146,7 @@ async def test_what_a_repair_writes_anew_moves_with_the_next_compaction(tmp_path
     assert not await wrong(path)
 
 
-@pytest.mark.parametrize("column", ["data", "crc", "conversation", "id"])
+@pytest.mark.parametrize("column", ["packed", "crc", "conversation", "id"])
 async def test_damage_of_a_page_is_named_with_all_it_holds_and_the_rest_is_read(tmp_path: Path, column: str) -> None:
     path = tmp_path / "c.db"
     async with open_ledger(str(path)) as ledger:
@@ -154,7 +157,11 @@ async def test_damage_of_a_page_is_named_with_all_it_holds_and_the_rest_is_read(
     [(page,)] = look(path, "SELECT min(place) / 64 FROM messages")
     held = {row[0] for row in look(path, "SELECT id FROM messages WHERE place / 64 = ?", page)}
     assert len(held) == MOST_BODIES
-    values = {"data": "CAST(substr(data, 1, 40) || x'00' || substr(data, 42) AS BLOB)", "crc": "crc + 1", "conversation": "2"}
+    values = {
+        "packed": "CAST(substr(packed, 1, 40) || x'00' || substr(packed, 42) AS BLOB)",
+        "crc": "crc + 1",
+        "conversation": "2",
+    }
     change(path, f"UPDATE pages SET {column} = {values.get(column, 'id + 1000')} WHERE id = ?", page)
     async with open_ledger(str(path)) as ledger:
         with pytest.raises(LedgerDamaged):
@@ -174,7 +181,7 @@ async def test_a_damaged_page_of_runs_is_named_with_its_runs(tmp_path: Path) -> 
         await talk(ledger, 5)
         await ledger.compact(PLACE)
         before = await ledger.transcript(PLACE)
-    change(path, "UPDATE pages SET data = x'789c' WHERE id = (SELECT min(place) / 64 FROM runs)")
+    change(path, "UPDATE pages SET packed = x'789c' WHERE id = (SELECT min(place) / 64 FROM runs)")
     async with open_ledger(str(path)) as ledger:
         assert await ledger.transcript(PLACE) == before
         with pytest.raises(LedgerDamaged, match="run 'r0' of conversation 'c' is damaged"):

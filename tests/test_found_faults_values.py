@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ledger import open_ledger
-from projector import InvalidJson, transcript
+from projector import InvalidJson, Message, transcript
 from projector.formats import FormatError
 from projector.formats.anthropic.stream_reader import AnthropicStream
+from projector.json_text import decode, decoder
 from projector.validation import validate
 from stream import Event, InvalidEvent, NewEvent
 from tests.talk import new, said, started
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.anyio
 
@@ -101,3 +105,22 @@ def test_a_redaction_that_holds_no_json_is_an_anomaly() -> None:
     assert [anomaly.seq for anomaly in state.anomalies] == [7]
     with pytest.raises(InvalidJson):
         transcript.decode(json.dumps({"last_seq": "x"}).encode())
+
+
+@pytest.mark.parametrize(
+    "text", [b"x", "é".encode(), b"\\ud83d\\ude00", b"\\ud83d", b"\xff", b"\xed\xa0\xbd", b"\n", b'"', b"[" * 9]
+)
+@pytest.mark.parametrize(
+    "place", [b'"text":"%s"', b'"text":"a","fields":{"%s":"a"}', b'"text":"a","opaque":"%s"', b'"text":%s']
+)
+def test_a_decoder_of_messages_reads_and_refuses_what_any_other_reading_does(place: bytes, text: bytes) -> None:
+    message = b'{"id":"m","parent_id":null,"run_id":"r","role":"user","status":"complete","blocks":[{"kind":"text",%s}],'
+    data = message % (place % text) + b'"created_at":1,"seq":1}'
+
+    def outcome(read: Callable[[bytes], object]) -> object:
+        try:
+            return read(data)
+        except InvalidJson as error:
+            return str(error)
+
+    assert outcome(decoder(Message)) == outcome(lambda data: decode(data, Message))

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from ledger import ACTIVE_LEAF, LedgerDamaged, UnknownConversation, erasure, open_ledger
-from ledger.tables import kept_paths
+from ledger.tables import kept_paths, walks
 from ledger.tables.kept_paths import KeptPath, KeptPaths
 from ledger.tables.messages import read
 from projector import Block, Message
@@ -62,7 +62,7 @@ def read_bodies(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(message_id)
         return read(conversation, message_id, crc, body)
 
-    monkeypatch.setattr(kept_paths, "read", watched)
+    monkeypatch.setattr(walks, "read", watched)
     assert ledger.tables.kept.find(PLACE).messages
     return seen
 

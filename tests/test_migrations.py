@@ -32,6 +32,7 @@ VERSION_2: Final = VERSION_1.with_name("version_2.db.gz")
 VERSION_3: Final = VERSION_1.with_name("version_3.db.gz")
 VERSION_4: Final = VERSION_1.with_name("version_4.db.gz")
 VERSION_5: Final = VERSION_1.with_name("version_5.db.gz")
+VERSION_6: Final = VERSION_1.with_name("version_6.db.gz")
 LOG_VERSION_2: Final = VERSION_1.with_name("log_version_2.db.gz")
 OLD_INCARNATION: Final = "9b15cd548301805ced2d40845e4b0ece"
 ONE: Final = "CREATE TABLE things (name TEXT) STRICT;"
@@ -213,6 +214,36 @@ async def test_a_ledger_of_version_5_goes_on_whole(tmp_path: Path) -> None:
         assert (await beside.transcript("talk"))[-1].text == "new"
         assert not [finding async for finding in verify(ledger) if not finding.is_note]
     assert names(tmp_path) == {"chat.db", "chat.db.stream-v2-backup", "chat.db.ledger-v5-backup"}
+
+
+async def test_a_ledger_of_version_6_goes_on_whole_with_its_pages(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    path.write_bytes(gzip.decompress(VERSION_6.read_bytes()))
+    pages = "SELECT id, conversation, crc, {} FROM pages ORDER BY id"
+    before = rows(path, pages.format("data"))
+    async with open_ledger(str(path)) as ledger:
+        assert rows(path, pages.format("packed")) == before
+        assert [message.text for message in await ledger.transcript("long")] == [
+            text for number in range(30) for text in (f"ask {number}", f"answer {number}")
+        ]
+        found = await ledger.transcript("talk", selections={"r0.2": "r1.1"})
+        assert [message.text for message in found[:6]] == ["ask 0", "answer 0", "ask 1", "answer 1", "ask 2", ""]  # redacted
+        assert found[0].metadata == {"liked": "true"}
+        assert [message.text for message in await ledger.transcript("talk")][2:] == ["another way", "elsewhere", "will fail"]
+        assert [message.text for message, _ in await ledger.tables.messages_of("talk", "failed")] == ["will fail", "half a"]
+        for run_id in ("0-assistant", "1-assistant"):
+            of_run = await ledger.tables.messages_of("imported", run_id)
+            assert [message.text for message, _ in of_run] == [f"q{run_id[0]}", f"a{run_id[0]}"]
+        assert [run.run_id for run in await ledger.open_runs("other")] == ["open-run"]
+        assert not [finding async for finding in verify(ledger) if not finding.is_note]
+        whole = {name: await ledger.transcript(name, branch="all") for name in ("long", "talk", "imported")}
+        for name, said in whole.items():
+            await ledger.compact(name)  # old pages are filled up, and written anew by that
+            assert await ledger.transcript(name, branch="all") == said
+        assert not [finding async for finding in verify(ledger) if not finding.is_note]
+    assert names(tmp_path) == {"chat.db", "chat.db.ledger-v6-backup"}
+    assert rows(tmp_path / "chat.db.ledger-v6-backup", pages.format("data")) == before
+    await restore(str(tmp_path / "chat.db.ledger-v6-backup"), str(tmp_path / "again.db"), known_scripts())
 
 
 async def test_the_old_file_is_kept_beside_the_new_one(old: Path, tmp_path: Path) -> None:

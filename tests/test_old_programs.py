@@ -18,6 +18,7 @@ pytestmark = pytest.mark.anyio
 
 VERSION_3: Final = Path(__file__).parent / "fixtures" / "version_3.db.gz"
 VERSION_5: Final = VERSION_3.with_name("version_5.db.gz")
+VERSION_6: Final = VERSION_3.with_name("version_6.db.gz")
 LOG_VERSION_2: Final = VERSION_3.with_name("log_version_2.db.gz")
 NEW_CONVERSATION: Final = """
 INSERT INTO conversations (name) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM conversations WHERE name = ?1)"""
@@ -201,6 +202,33 @@ async def test_a_program_of_version_5_takes_no_empty_row_for_a_body(tmp_path: Pa
             with pytest.raises(sqlite3.Error, match=r"no column named body|no such column: body"):
                 run(open_before, [OF_BODIES[operation]])
             assert everything(path) == before
+
+
+# What a program of version 6 of the ledger does with pages, whose form is another since.
+OF_PAGES: Final[dict[str, tuple[str, tuple[object, ...]]]] = {
+    "read pages": ("SELECT id, conversation, crc, data FROM pages WHERE id IN (?1)", (1,)),
+    "begin a page": ("INSERT INTO pages (conversation, crc, data) VALUES (?1, 0, ?2) RETURNING id", (1, b"")),
+    "write a page": ("UPDATE pages SET crc = ?2, data = ?3 WHERE id = ?1", (1, 0, b"")),
+}
+
+
+@pytest.mark.parametrize("operation", OF_PAGES)
+async def test_a_program_of_version_6_takes_no_new_page_for_a_damaged_one(tmp_path: Path, operation: str) -> None:
+    path, copy = tmp_path / "chat.db", tmp_path / "before.db"
+    for place in (path, copy):
+        place.write_bytes(gzip.decompress(VERSION_6.read_bytes()))
+    held = everything(copy)
+    with closing(connect(str(copy))) as raw:
+        run(raw, [OF_PAGES[operation]])  # it is what the program did
+    assert (everything(copy) == held) is (operation == "read pages")
+    with closing(connect(str(path))) as open_before:
+        assert open_before.execute("SELECT id FROM pages").fetchall()
+        async with open_ledger(str(path)) as ledger:
+            await ledger.compact("talk")
+            before = open_before.execute("SELECT * FROM pages").fetchall()
+            with pytest.raises(sqlite3.Error, match=r"no column named data|no such column: data"):
+                run(open_before, [OF_PAGES[operation]])
+            assert open_before.execute("SELECT * FROM pages").fetchall() == before
 
 
 # What a program of version 2 of the log does with a stream that it knows.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from ledger.tables.dictionary import DICTIONARY
 from tests.raw_bytes import readable, traces
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 SECRET: Final = "the needle 4711 \\u00e9"
 PLACES: Final = ("beginning", "middle", "end")
-LEVELS: Final = (1, 6, 9)
+FORMS: Final = tuple((level, dictionary) for level in (1, 3, 6, 9) for dictionary in (b"", DICTIONARY))
+WITH_DICTIONARY: Final = [b"", DICTIONARY]
 
 
 def prose(seed: int, words: int = 9_000) -> str:
@@ -27,11 +29,13 @@ def prose(seed: int, words: int = 9_000) -> str:
     return " ".join(f"{chance.randrange(40_000):x}" for _ in range(words))
 
 
-def hidden(place: str, level: int = 6, words: int = 9_000, secret: str = SECRET) -> bytes:
-    """A large run with the secret at that place of it."""
+def hidden(place: str, form: tuple[int, bytes] = (6, b""), words: int = 9_000, secret: str = SECRET) -> bytes:
+    """A large run with the secret at that place of it, compressed at a level and with a dictionary."""
     ahead, behind = prose(1, words), prose(2, words)
     text = {"beginning": secret + ahead + behind, "middle": ahead + secret + behind, "end": ahead + behind + secret}[place]
-    return zlib.compress(text.encode(), level)
+    level, dictionary = form
+    packer = zlib.compressobj(level, zdict=dictionary)
+    return packer.compress(text.encode()) + packer.flush()
 
 
 @pytest.fixture
@@ -53,9 +57,11 @@ def finds(tmp_path: Path, secret: str = SECRET) -> bool:
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("level", LEVELS)
-def test_it_is_found_in_a_row_that_is_there(raw: sqlite3.Connection, tmp_path: Path, place: str, level: int) -> None:
-    data = hidden(place, level)
+@pytest.mark.parametrize("form", FORMS)
+def test_it_is_found_in_a_row_that_is_there(
+    raw: sqlite3.Connection, tmp_path: Path, place: str, form: tuple[int, bytes]
+) -> None:
+    data = hidden(place, form)
     assert len(data) > 10 * 4096
     assert SECRET.encode() not in data
     assert not finds(tmp_path)
@@ -64,18 +70,22 @@ def test_it_is_found_in_a_row_that_is_there(raw: sqlite3.Connection, tmp_path: P
 
 
 @pytest.mark.parametrize("words", [3, 30, 300, 800, 1500])
+@pytest.mark.parametrize("dictionary", WITH_DICTIONARY)
 @pytest.mark.parametrize("place", PLACES)
-def test_it_is_found_in_runs_of_every_size(raw: sqlite3.Connection, tmp_path: Path, place: str, words: int) -> None:
+def test_it_is_found_in_runs_of_every_size(
+    raw: sqlite3.Connection, tmp_path: Path, place: str, dictionary: bytes, words: int
+) -> None:
     for shift in range(8):  # so that it begins and goes over the seams at other bytes
-        data = hidden(place, words=words + shift, secret=f"{SECRET} {shift}")
+        data = hidden(place, (6, dictionary), words=words + shift, secret=f"{SECRET} {shift}")
         put(raw, 60 + shift, data)
         assert finds(tmp_path, f"{SECRET} {shift}")
 
 
+@pytest.mark.parametrize("dictionary", WITH_DICTIONARY)
 @pytest.mark.parametrize("place", PLACES)
-def test_it_is_found_in_free_pages(raw: sqlite3.Connection, tmp_path: Path, place: str) -> None:
+def test_it_is_found_in_free_pages(raw: sqlite3.Connection, tmp_path: Path, place: str, dictionary: bytes) -> None:
     put(raw, 49, prose(3, 2_000).encode())
-    put(raw, 50, hidden(place))
+    put(raw, 50, hidden(place, (6, dictionary)))
     raw.execute("PRAGMA secure_delete = OFF")
     raw.execute("DELETE FROM pages WHERE id = 49")  # its first page becomes that of the list of free ones
     raw.execute("DELETE FROM pages WHERE id = 50")
@@ -85,12 +95,12 @@ def test_it_is_found_in_free_pages(raw: sqlite3.Connection, tmp_path: Path, plac
     assert not finds(tmp_path)
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("place", PLACES)
 def test_traces_of_it_are_found_where_a_run_can_not_be_read(
-    raw: sqlite3.Connection, tmp_path: Path, place: str, level: int
+    raw: sqlite3.Connection, tmp_path: Path, place: str, form: tuple[int, bytes]
 ) -> None:
-    put(raw, 50, hidden(place, level))
+    put(raw, 50, hidden(place, form))
     [trace] = found = traces(SECRET.encode(), tmp_path / "a.db")
     assert 6 <= len(trace) <= len(SECRET)
     raw.execute("PRAGMA secure_delete = OFF")
@@ -109,15 +119,16 @@ def test_what_is_overwritten_is_not_found(raw: sqlite3.Connection, tmp_path: Pat
     assert not finds(tmp_path)
 
 
+@pytest.mark.parametrize("dictionary", WITH_DICTIONARY)
 @pytest.mark.parametrize("place", PLACES)
-def test_it_is_found_in_frames_of_a_log(raw: sqlite3.Connection, tmp_path: Path, place: str) -> None:
+def test_it_is_found_in_frames_of_a_log(raw: sqlite3.Connection, tmp_path: Path, place: str, dictionary: bytes) -> None:
     raw.execute("PRAGMA secure_delete = ON")
     raw.execute("PRAGMA journal_mode = WAL")
     raw.execute("PRAGMA wal_autocheckpoint = 0")
     for number in range(50, 53):  # several images of each page, and rows of others on them
-        put(raw, number, hidden("end", secret=f"not that {number}"))
+        put(raw, number, hidden("end", (6, dictionary), secret=f"not that {number}"))
         raw.execute("DELETE FROM pages WHERE id = ?", (number,))
-    put(raw, 53, hidden(place))
+    put(raw, 53, hidden(place, (6, dictionary)))
     raw.execute("DELETE FROM pages WHERE id = 53")
     assert finds(tmp_path)
     raw.execute("PRAGMA wal_checkpoint (RESTART)")
@@ -128,9 +139,10 @@ def test_it_is_found_in_frames_of_a_log(raw: sqlite3.Connection, tmp_path: Path,
     assert not finds(tmp_path)
 
 
+@pytest.mark.parametrize("dictionary", WITH_DICTIONARY)
 @pytest.mark.parametrize("place", PLACES)
-def test_it_is_found_in_a_journal(raw: sqlite3.Connection, tmp_path: Path, place: str) -> None:
-    put(raw, 50, hidden(place))
+def test_it_is_found_in_a_journal(raw: sqlite3.Connection, tmp_path: Path, place: str, dictionary: bytes) -> None:
+    put(raw, 50, hidden(place, (6, dictionary)))
     raw.execute("PRAGMA secure_delete = ON")
     raw.execute("PRAGMA journal_mode = PERSIST")
     raw.execute("DELETE FROM pages WHERE id = 50")

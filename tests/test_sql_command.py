@@ -198,7 +198,7 @@ def test_what_is_damaged_is_null(shell: Shell) -> None:
     fill(shell, compacted)
     with closing(sqlite3.connect(shell.data)) as raw, raw:
         [(page,)] = raw.execute("SELECT min(id) FROM pages")
-        raw.execute("UPDATE pages SET data = substr(data, 1, 40) WHERE id = ?", (page,))
+        raw.execute("UPDATE pages SET packed = substr(packed, 1, 40) WHERE id = ?", (page,))
     bodies = "SELECT body FROM messages UNION ALL SELECT body FROM runs"
     [told] = asked(shell, f"SELECT count(*) AS n, count(body) AS readable FROM ({bodies})")
     [lost] = asked(shell, f"SELECT count(*) AS n FROM main.messages WHERE place / 64 = {page}")

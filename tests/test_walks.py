@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from ledger.tables import walks
+from ledger.tables import branches, walks
 from ledger.tables.messages import Placed, add
 from ledger.tables.tables import LedgerTables
 from projector import Block, Message
@@ -15,6 +15,7 @@ from stream.sqlite import MEMORY, open_database
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from stream.sqlite import Sql
 
@@ -117,3 +118,32 @@ async def test_a_walk_beside_long_branches_reads_little_of_them() -> None:
     assert statements < 100
     assert not (await walks.walk(sql, "nobody", tips[1])).rows
     await tables.database.close()
+
+
+@pytest.mark.parametrize("selections", [{}, {"m3": "m4"}])
+async def test_the_way_down_takes_as_many_steps_for_each_message_however_many_there_are(
+    tmp_path: Path, selections: dict[str, str]
+) -> None:
+    few, many = [await steps_down(tmp_path / f"{count}.db", count, selections) for count in (100, 1_000)]
+    assert 100 < few < many < 15 * few
+
+
+async def steps_down(path: Path, count: int, selections: dict[str, str]) -> int:
+    """How many steps of SQLite's machine the way down takes along so many messages."""
+    steps = 0
+
+    def step() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    database = await open_database(str(path), create=True)
+    await store(
+        await LedgerTables.attach(database),
+        [Row(f"m{number}", f"m{number - 1}" if number else None, number) for number in range(count)],
+    )
+    for reader in database._readers:
+        await reader.run(lambda connection: connection.set_progress_handler(step, 1))
+    assert await branches.descend(database.read, 1, None, selections) == f"m{count - 1}"
+    await database.close()
+    return steps

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from ledger.tables.dictionary import DICTIONARY
 from ledger.tables.texts import PAGE_ROWS, marks, pieces, rows
 from stream.compression import inflate
 
@@ -26,11 +27,12 @@ MOST_BYTES: Final = 64 * 1024
 """How much the bodies of a page are together, unless it is a single one."""
 _SLICE_BYTES: Final = 256 * 1024
 _SLICE_ROWS: Final = 128
+_PAGES_AT_ONCE: Final = 32
 _SLOTS: Final = 64  # a place is a page times this, and which of its bodies
 _MOST_UNPACKED: Final = 2**30
 _PAGE: Final = msgspec.msgpack.Decoder(list[bytes])
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_OF_PAGES: Final = "SELECT id, conversation, crc, data FROM pages WHERE id IN "
+_OF_PAGES: Final = "SELECT id, conversation, crc, packed FROM pages WHERE id IN "
 _PAGES_OF: Final = "SELECT id FROM pages WHERE conversation = ?1 AND id > ?2 ORDER BY id LIMIT ?3"
 _STANDING: Final = "SELECT id, paged_seq, replay_from FROM conversations WHERE stream_id = ?1"
 _TO_MOVE: Final = """
@@ -39,8 +41,8 @@ WHERE conversation = ?1 AND seq > ?2 AND seq <= ?3 AND place IS NULL {and_more} 
 _BEFORE: Final = """
 SELECT place FROM {table} WHERE conversation = ?1 AND seq <= ?2 AND place IS NOT NULL ORDER BY seq DESC LIMIT 1"""
 _BODIES: Final = "SELECT id, row_body FROM {table} WHERE conversation = ?1 AND id IN ({marks})"
-_INSERT: Final = "INSERT INTO pages (conversation, crc, data) VALUES (?1, 0, ?2) RETURNING id"
-_WRITE: Final = "UPDATE pages SET crc = ?2, data = ?3 WHERE id = ?1"
+_INSERT: Final = "INSERT INTO pages (conversation, crc, packed) VALUES (?1, 0, ?2) RETURNING id"
+_WRITE: Final = "UPDATE pages SET crc = ?2, packed = ?3 WHERE id = ?1"
 _MOVE: Final = """
 WITH moved (id, place, crc) AS (VALUES {rows})
 UPDATE {table} SET row_body = {empty}, place = moved.place, crc = coalesce({table}.crc, moved.crc) FROM moved
@@ -55,13 +57,18 @@ async def read_bodies(sql: Sql, text: str, parameters: Sequence[Any]) -> list[tu
     transaction: rows and pages belong to one moment.
     """
     found = await sql(text, parameters)
-    wanted = {row[-1] // _SLOTS for row in found if row[-1] is not None}
-    if not wanted:
-        return [row[:-1] for row in found]
+    return [(*row[:-2], body) for row, body in zip(found, await bodies_of(sql, found), strict=True)]
+
+
+async def bodies_of(sql: Sql, found: Sequence[Sequence[Any]]) -> list[bytes]:
+    """The bodies of rows that end with `row_body` and `place`, as `read_bodies` has them; each page is unpacked once."""
+    wanted = {row[-1] for row in found if row[-1] is not None}
+    pages = sorted({place // _SLOTS for place in wanted})
     bodies: dict[int, bytes] = {}
-    for page, (_, held) in (await _read_pages(sql, wanted)).items():
-        bodies.update(enumerate(held, page * _SLOTS))
-    return [row[:-1] if row[-1] is None else (*row[:-2], bodies.get(row[-1], b"")) for row in found]
+    for first in range(0, len(pages), _PAGES_AT_ONCE):  # most of what they hold may be of other branches
+        for page, (_, held) in (await _read_pages(sql, pages[first : first + _PAGES_AT_ONCE])).items():
+            bodies.update([(place, body) for place, body in enumerate(held, page * _SLOTS) if place in wanted])
+    return [row[-2] if row[-1] is None else bodies.get(row[-1], b"") for row in found]
 
 
 async def move_bodies(sql: Sql, conversation: str) -> bool:
@@ -132,7 +139,7 @@ async def start_over(sql: Sql, key: int) -> None:
 def unpack_page(data: bytes) -> list[bytes]:
     """The bodies of a page; those that were taken out are empty. Raises `ValueError` for what is damaged."""
     try:
-        return _PAGE.decode(inflate(data, max_bytes=_MOST_UNPACKED))
+        return _PAGE.decode(inflate(data, max_bytes=_MOST_UNPACKED, dictionary=DICTIONARY))
     except msgspec.MsgspecError as error:
         raise ValueError(f"it is no page ({error})") from error
 
@@ -206,7 +213,8 @@ async def _page_before(sql: Sql, key: int, table: str, seq: int) -> tuple[int | 
 
 
 async def _write(sql: Sql, key: int, page: int, bodies: Sequence[bytes]) -> None:
-    data = zlib.compress(_ENCODER.encode(bodies))
+    packer = zlib.compressobj(zdict=DICTIONARY)
+    data = packer.compress(_ENCODER.encode(bodies)) + packer.flush()
     await sql(_WRITE, (page, _checksum(key, page, data), data))
 
 

@@ -35,11 +35,12 @@ down (id, depth) AS (
   UNION ALL
   SELECT {{child}}, down.depth + 1 FROM down WHERE down.id IS NOT NULL AND down.depth <= {_COUNT})
 SELECT id FROM down WHERE id IS NOT NULL ORDER BY depth DESC LIMIT 1"""
-_DOWN_ACTIVE: Final = f"WITH RECURSIVE {_DOWN.format(child=_active_child('down.id'))}"
+_BELOW: Final = _active_child("coalesce(down.id, '')")  # with the column alone SQLite compares as text, and uses no index
+_DOWN_ACTIVE: Final = f"WITH RECURSIVE {_DOWN.format(child=_BELOW)}"
 _CHOSEN_CHILD: Final = f"""coalesce(
     (SELECT p.id FROM messages AS p JOIN chosen ON p.id = chosen.child
       WHERE p.conversation = ?1 AND p.on_path = 1 AND coalesce(p.parent, '') = down.id AND chosen.parent = down.id),
-    {_active_child("down.id")})"""
+    {_BELOW})"""
 _UP: Final = f"""
 WITH RECURSIVE up (id, parent, depth) AS (
   SELECT id, coalesce(parent, ''), 0 FROM messages WHERE conversation = ?1 AND id = ?2 AND on_path = 1

@@ -13,15 +13,16 @@ if TYPE_CHECKING:
 
 _BODY: Final = """
 CASE WHEN place IS NULL THEN CAST(row_body AS TEXT)
-ELSE page_item((SELECT data FROM main.pages WHERE id = place / 64), place % 64) END AS body"""
+ELSE page_item((SELECT packed FROM pages WHERE id = place / 64), place % 64) END AS body"""
 
 
 def show_bodies(connection: sqlite3.Connection) -> None:
     """`messages` and `runs` have a column `body`, wherever that lies; in `main.messages` they are as they lie.
 
-    In SQL `page_item(data, slot)` gives one of the bodies of a page, counted from 0; NULL for what is damaged or not there.
+    In SQL `page_item(packed, slot)` gives one of the bodies of a page, counted from 0; NULL for what is damaged or not there.
     """
     connection.create_function("page_item", 2, page_item, deterministic=True)
+    shadow(connection, "pages", {"data": "data AS packed"})  # in version 6
     for table in ("messages", "runs"):
         shadow(connection, table, {"row_body": _BODY, "place": ""})
         shadow(connection, table, {"body": "CAST(body AS TEXT) AS body"})  # until version 5

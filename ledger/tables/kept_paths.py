@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from ledger.tables import walks
-from ledger.tables.messages import read
 from ledger.tables.timeline import Timeline
 from projector.context.facts import FactTable
 
@@ -52,17 +52,17 @@ class KeptPath:
     def extend(self, place: int, way: walks.Walk, conversation: str) -> KeptPath:
         """The path that goes on along a way behind its first `place` messages. Raises `LedgerDamaged`."""
         size = self.bytes_to[place - 1] if place else 0
-        new: list[Message] = []
+        new = way.messages(conversation)
         bytes_to: list[int] = []
-        for message_id, _, crc, body in reversed(way.rows):
-            new.append(read(conversation, message_id, crc, body))
+        for body in reversed(way.bodies):
             size += len(body) + _OBJECT_BYTES
             bytes_to.append(size)
         is_whole = place == len(self.messages)
         if is_whole and not new:
             return self
         first = self.places if is_whole else {message.id: at for at, message in enumerate(self.messages[:place])}
-        places = {**first, **{message.id: at for at, message in enumerate(new, place)}}
+        places = {**first}
+        places.update(zip([message.id for message in new], count(place), strict=False))
         messages, sizes = (*self.messages[:place], *new), (*self.bytes_to[:place], *bytes_to)
         if is_whole:
             return replace(self, messages=messages, places=places, bytes_to=sizes)
@@ -133,8 +133,7 @@ async def read_last(sql: Sql, conversation: str, position: Position, leaf: str, 
     base = _as_of(position, kept)
     way = await walks.walk(sql, conversation, leaf, limit, base.places)
     place, left = _place(base, way), limit - len(way.rows)
-    new = (read(conversation, row[0], row[2], row[3]) for row in reversed(way.rows))
-    return [*base.messages[max(0, place - left) : place], *new]
+    return [*base.messages[max(0, place - left) : place], *way.messages(conversation)]
 
 
 def _as_of(position: Position, kept: KeptPath) -> KeptPath:

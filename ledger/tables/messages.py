@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ledger.errors import LedgerDamaged
 from ledger.tables.bodies import read_bodies, take_out
 from ledger.tables.calls import calls_of, put_calls, replace_calls
+from ledger.tables.conversations import key_of
 from ledger.tables.texts import EVERY, KEY, PAGE_ROWS, marks, pieces, rows
 from projector import Message
-from projector.json_text import InvalidJson, decode, encode
+from projector.json_text import InvalidJson, decoder, encode
 from projector.tree import Node
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from stream.sqlite import Sql
 
+_decode: Final = decoder(Message)
 _COLUMNS: Final = "conversation, id, run, parent, seq, on_path, started, is_committed, crc, row_body"
 _WIDTH: Final = 10
 _NODES: Final = f"""
@@ -30,9 +32,11 @@ _LAST: Final = f"""
 SELECT id, crc, row_body, place FROM messages WHERE conversation = {KEY} AND seq < ?2 ORDER BY seq DESC LIMIT ?3"""  # noqa: S608
 _ONE: Final = f"""
 SELECT id, crc, row_body, place FROM messages WHERE conversation = {KEY} AND id = ?2 AND on_path >= ?3"""  # noqa: S608 - constants
-_OF_RUN: Final = f"""
-SELECT on_path, id, crc, row_body, place FROM messages
-WHERE conversation = {KEY} AND run = ?2 ORDER BY seq"""  # noqa: S608 - constants
+_OF_RUN: Final = """
+SELECT {columns} FROM messages WHERE conversation = ?1 AND run = ?2 {and_started}
+ORDER BY seq + 0"""  # or SQLite goes through all of the conversation in that order
+_AND_STARTED: Final = "AND started = (SELECT seq FROM runs WHERE conversation = ?1 AND id = ?2)"
+_SAID_NOTHING: Final = "SELECT 1 FROM runs WHERE conversation = ?1 AND id = ?2 AND first IS NULL"
 _ORPHANS: Final = f"""
 SELECT id, parent FROM messages AS m WHERE conversation = {KEY} AND on_path = 1 AND parent IS NOT NULL AND NOT EXISTS (
   SELECT 1 FROM messages AS p WHERE p.conversation = m.conversation AND p.id = m.parent AND p.on_path = 1)
@@ -77,7 +81,7 @@ async def message_at(sql: Sql, key: int, message_id: str) -> Message | None:
         sql, "SELECT row_body, place FROM messages WHERE conversation = ?1 AND id = ?2", (key, message_id)
     )
     try:
-        return decode(found[0][0], Message) if found else None
+        return _decode(found[0][0]) if found else None
     except InvalidJson:  # a damaged row: verify tells
         return None
 
@@ -91,8 +95,21 @@ async def owner(sql: Sql, conversation: str, message_id: str) -> str | None:
 
 async def of_run(sql: Sql, conversation: str, run_id: str) -> list[tuple[Message, bool]]:
     """The messages of a run in their order, and whether each is on the path. Raises `LedgerDamaged`."""
-    found = await read_bodies(sql, _OF_RUN, (conversation, run_id))
+    key = await key_of(sql, conversation)
+    found = [] if key is None else await rows_of_run(sql, key, run_id, "on_path, id, crc, row_body, place")
     return [(read(conversation, *row[1:]), bool(row[0])) for row in found]
+
+
+async def rows_of_run(sql: Sql, key: int, run_id: str, columns: str) -> list[tuple[Any, ...]]:
+    """The rows of a run's messages in their order: these columns, the last two of which are `row_body` and `place`.
+
+    They are looked for where the run started. Where it is not listed, or elsewhere than it started, all of the conversation
+    are looked through.
+    """
+    found = await read_bodies(sql, _OF_RUN.format(columns=columns, and_started=_AND_STARTED), (key, run_id))
+    if found or await sql(_SAID_NOTHING, (key, run_id)):
+        return found
+    return await read_bodies(sql, _OF_RUN.format(columns=columns, and_started=""), (key, run_id))
 
 
 async def orphans(sql: Sql, conversation: str) -> list[tuple[str, str]]:
@@ -124,13 +141,13 @@ async def add(sql: Sql, key: int, placed: Iterable[Placed]) -> None:
     await put_calls(sql, key, calls)
 
 
-async def drop_run(sql: Sql, key: int, run_id: str) -> dict[str, str | None]:
-    """Takes the messages of a run away, to be written anew; the parents they had."""
-    look = "SELECT id, parent, seq, place FROM messages WHERE conversation = ?1 AND run = ?2"
-    found = await sql(look, (key, run_id))
-    await sql("DELETE FROM messages WHERE conversation = ?1 AND run = ?2", (key, run_id))
-    await take_out(sql, key, [row[2:] for row in found])
-    return {row[0]: row[1] for row in found}
+async def drop(sql: Sql, key: int, message_ids: Sequence[str]) -> None:
+    """Takes messages away, to be written anew."""
+    for some in pieces(message_ids):
+        of_these = f"FROM messages WHERE conversation = ?1 AND id IN ({marks(len(some), 2)})"
+        places = await sql(f"SELECT seq, place {of_these}", (key, *some))
+        await sql(f"DELETE {of_these}", (key, *some))
+        await take_out(sql, key, places)
 
 
 async def put(sql: Sql, key: int, before: Message | None, after: Message) -> None:
@@ -148,4 +165,4 @@ def read(conversation: str, message_id: str, crc: int, body: bytes) -> Message:
     """A message out of its row. Raises `LedgerDamaged` if its checksum fails."""
     if not body or zlib.crc32(body) != crc:
         raise LedgerDamaged(conversation, message_id)
-    return decode(body, Message)  # type: ignore[no-any-return]
+    return _decode(body)

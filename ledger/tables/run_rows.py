@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ledger.errors import LedgerDamaged
 from ledger.tables import runs
 from ledger.tables.bodies import read_bodies
-from ledger.tables.messages import read
+from ledger.tables.messages import read, rows_of_run
 from ledger.tables.texts import marks, pieces
 
 if TYPE_CHECKING:
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from stream.sqlite import Sql
 
 _RUN: Final = "SELECT seq, status, first, id, crc, row_body, place FROM runs WHERE conversation = ?1 AND id = ?2"
-_MESSAGES: Final = """
-SELECT id, on_path, started, is_committed, parent, seq, crc, row_body, place FROM messages
-WHERE conversation = ?1 AND run = ?2 ORDER BY seq"""
+_OF_MESSAGES: Final = "id, on_path, started, is_committed, parent, seq, crc, row_body, place"
 
 
 class RunRows(NamedTuple):
@@ -67,8 +65,8 @@ async def rows_of(sql: Sql, key: int | None, run_id: str) -> RunRows:
     if key is None:
         return RunRows()
     found = await read_bodies(sql, _RUN, (key, run_id))
-    messages = tuple(await read_bodies(sql, _MESSAGES, (key, run_id)))
-    return RunRows(found[0] if found else None, messages)
+    messages = await rows_of_run(sql, key, run_id, _OF_MESSAGES)
+    return RunRows(found[0] if found else None, tuple(messages))
 
 
 async def owned_by_others(sql: Sql, key: int | None, run_id: str, message_ids: Sequence[str]) -> list[str]:

@@ -39,10 +39,11 @@ _IN_ORDER: Final = f"""
 SELECT seq, id, crc, row_body, place FROM runs WHERE conversation = {KEY} AND seq > ?2 ORDER BY seq LIMIT ?3"""  # noqa: S608
 _STANDING: Final = "SELECT id, crc, row_body, place FROM runs WHERE conversation = ?1 AND id = ?2"
 _OPEN: Final = f"SELECT id, crc, row_body, place FROM runs WHERE conversation = {KEY} AND status = 'open' ORDER BY seq"  # noqa: S608
+# Not `s.started`, or SQLite goes through all that started later instead of the siblings.
 _IS_SUPERSEDED: Final = """CASE WHEN r.status = 'committed' AND EXISTS (
   SELECT 1 FROM messages AS f JOIN messages AS s
     ON s.conversation = f.conversation AND coalesce(s.parent, '') = coalesce(f.parent, '') AND s.on_path = 1
-  WHERE f.conversation = r.conversation AND f.id = r.first AND s.is_committed = 1 AND s.started > f.started)
+  WHERE f.conversation = r.conversation AND f.id = r.first AND s.is_committed = 1 AND s.started + 0 > f.started)
   THEN 1 ELSE 0 END"""
 _ONE: Final = f"""
 SELECT {_IS_SUPERSEDED}, r.id, r.crc, r.row_body, r.place FROM runs AS r WHERE r.conversation = {KEY} AND r.id = ?2"""  # noqa: S608
@@ -62,7 +63,13 @@ class Steps(msgspec.Struct, frozen=True, gc=False):
     prompts: tuple[int, ...] = ()
 
 
-learn(Steps)
+class _Start(msgspec.Struct, frozen=True, gc=False):
+    """Of a `RunInfo` where it started."""
+
+    seq: int
+
+
+learn(Steps, _Start)
 
 
 async def put(sql: Sql, key: int, info: RunInfo, first: str | None = None) -> bool:
@@ -152,16 +159,30 @@ async def homes(sql: Sql, run_id: str) -> list[str]:
 
 async def steps_of(sql: Sql, conversation: str, run_ids: Iterable[str]) -> dict[str, Steps]:
     """When the steps of these runs began; without those that are not listed. Raises `LedgerDamaged`."""
-    found: dict[str, Steps] = {}
-    for some in pieces(list(run_ids)):
-        text = f"SELECT id, crc, row_body, place FROM runs WHERE conversation = {KEY} AND id IN ({marks(len(some), 2)})"  # noqa: S608 - marks
-        found |= {row[0]: _decode(conversation, row, Steps) for row in await read_bodies(sql, text, (conversation, *some))}
+    return {row[0]: _decode(conversation, row, Steps) for row in await _rows_of(sql, conversation, run_ids)}
+
+
+async def starts_of(sql: Sql, conversation: str, run_ids: Iterable[str]) -> dict[str, int]:
+    """Where these runs started, by what they say; without those that are not listed or can't be read."""
+    found: dict[str, int] = {}
+    for row in await _rows_of(sql, conversation, run_ids):
+        with suppress(LedgerDamaged):
+            found[row[0]] = _decode(conversation, row, _Start).seq
     return found
 
 
 def read(conversation: str, run_id: str, crc: int | None, body: bytes) -> RunInfo:
     """A run out of its row. Raises `LedgerDamaged` if its checksum fails, or it is no JSON."""
     return _decode(conversation, (run_id, crc, body), RunInfo)
+
+
+async def _rows_of(sql: Sql, conversation: str, run_ids: Iterable[str]) -> list[tuple[Any, ...]]:
+    """Of these runs those that are listed: id, checksum, body."""
+    found: list[tuple[Any, ...]] = []
+    for some in pieces(list(run_ids)):
+        text = f"SELECT id, crc, row_body, place FROM runs WHERE conversation = {KEY} AND id IN ({marks(len(some), 2)})"  # noqa: S608 - marks
+        found += await read_bodies(sql, text, (conversation, *some))
+    return found
 
 
 def _decode(conversation: str, row: tuple[Any, ...], kind: type[T]) -> T:

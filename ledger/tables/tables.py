@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import zlib
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ledger.errors import LedgerDamaged
-from ledger.tables import bodies, calls, choices, conversations, messages, runs, uses, walks
+from ledger.tables import bodies, calls, choices, conversations, messages, order, runs, uses, walks
 from ledger.tables.commit import apply, tell
 from ledger.tables.kept_paths import KeptPaths
 from ledger.tables.texts import EVERY, PAGE_ROWS
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from ledger.records import ConversationInfo, RunInfo
     from ledger.tables.commit import Note
     from ledger.tables.conversations import Page, Position
+    from ledger.tables.order import Listed
     from projector import Message
     from projector.effects import Effect
     from projector.events import Choice
@@ -180,15 +180,23 @@ class LedgerTables:
         return await self.look(job)
 
     async def damaged(self, conversation: str) -> AsyncIterator[LedgerDamaged]:
-        """The messages and runs of a conversation that fail their checksum."""
-        place: tuple[int, str] = (0, "")
-        while rows := await self.look(partial(messages.page, conversation=conversation, after=place)):
-            for _, message_id, crc, body in rows:
-                if not body or zlib.crc32(body) != crc:
-                    yield LedgerDamaged(conversation, message_id)
-            place = rows[-1][:2]
+        """The messages and runs of a conversation that fail their checksum, or are listed elsewhere than they say."""
+        async for one in self._listed(conversation):
+            if not one.is_whole or one.at != one.told:
+                yield LedgerDamaged(conversation, one.message_id)
         for run_id in await self.look(partial(runs.damaged, conversation=conversation)):
             yield LedgerDamaged(conversation, run_id, "run")
+
+    async def misplaced(self, conversation: str) -> list[Listed]:
+        """The messages of a conversation that are listed elsewhere than they say."""
+        return [one async for one in self._listed(conversation) if one.at != one.told]
+
+    async def _listed(self, conversation: str) -> AsyncIterator[Listed]:
+        place: tuple[int, str] = (0, "")
+        while found := await self.look(partial(order.page, conversation=conversation, after=place)):
+            for one in found:
+                yield one
+            place = found[-1].at[0], found[-1].message_id
 
     async def runs(self, conversation: str | None = None, *, only_open: bool = False) -> AsyncIterator[RunInfo]:
         """Runs in order of conversation and start; those that are open as `open`."""

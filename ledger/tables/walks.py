@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ledger.tables.bodies import read_bodies
+from ledger.tables.bodies import bodies_of
 from ledger.tables.messages import read
 from ledger.tables.texts import EVERY, KEY
 
@@ -29,8 +29,8 @@ WITH RECURSIVE chain (id, parent, crc, row_body, place, depth) AS (
   WHERE chain.depth < ?3)
 SELECT id, parent, crc, row_body, place FROM chain ORDER BY depth"""  # noqa: S608 - constants
 _COUNT: Final = "SELECT messages FROM conversations WHERE stream_id = ?1"
-Row = tuple[str, str | None, int, bytes]
-"""A message as it lies in the tables: id, parent, checksum, body."""
+Row = tuple[str, str | None, int, bytes, int | None]
+"""A message as it lies in the tables: id, parent, checksum, and its body or the place of that."""
 
 
 class Walk:
@@ -38,6 +38,8 @@ class Walk:
 
     def __init__(self, leaf: str, known: Container[str], most: int) -> None:
         self.rows: list[Row] = []
+        self.bodies: list[bytes] = []
+        """Those of the rows, once all are there; empty where one is damaged."""
         self.wanted: str | None = leaf
         self._known = known
         self._most = most
@@ -51,13 +53,19 @@ class Walk:
     def take(self, rows: Iterable[Row]) -> int:
         """Goes on along those of these rows that are next; how many they were."""
         before = len(self.rows)
-        for row in rows:
-            if not self.left:
-                break
-            if row[0] == self.wanted:
-                self.rows.append(row)
-                self.wanted = row[1]
+        if self.left:
+            for row in rows:
+                if row[0] == self.wanted:
+                    self.rows.append(row)
+                    self.wanted = row[1]
+                    if not self.left:
+                        break
         return len(self.rows) - before
+
+    def messages(self, conversation: str) -> list[Message]:
+        """The messages of the way, from the root on. Raises `LedgerDamaged`."""
+        pairs = zip(reversed(self.rows), reversed(self.bodies), strict=True)
+        return [read(conversation, row[0], row[2], body) for row, body in pairs]
 
 
 async def walk(sql: Sql, conversation: str, leaf: str, limit: int | None = None, known: Container[str] = ()) -> Walk:
@@ -69,15 +77,15 @@ async def walk(sql: Sql, conversation: str, leaf: str, limit: int | None = None,
     way = Walk(leaf, known, min(count, EVERY if limit is None else limit))
     size = _FEWEST
     while way.left:
-        rows = await read_bodies(sql, _BACK, (conversation, way.wanted, min(size, way.left)))
+        rows = await sql(_BACK, (conversation, way.wanted, min(size, way.left)))
         if 2 * way.take(rows) >= len(rows) > 0:
             size = min(2 * size, _MOST)
-        elif way.left and not way.take(await read_bodies(sql, _UP, (conversation, way.wanted, min(size, way.left)))):
+        elif way.left and not way.take(await sql(_UP, (conversation, way.wanted, min(size, way.left)))):
             break  # its parent is not there
+    way.bodies = await bodies_of(sql, way.rows)
     return way
 
 
 async def path(sql: Sql, conversation: str, leaf: str, limit: int | None) -> list[Message]:
     """The messages from the root, or the last `limit` of them, down to `leaf`. Raises `LedgerDamaged`."""
-    way = await walk(sql, conversation, leaf, limit)
-    return [read(conversation, row[0], row[2], row[3]) for row in reversed(way.rows)]
+    return (await walk(sql, conversation, leaf, limit)).messages(conversation)

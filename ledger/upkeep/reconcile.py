@@ -76,6 +76,8 @@ async def _reconcile_one(engine: Engine, conversation: str, position: Position, 
     standing = await _compare_positions(engine, conversation, repair=repair)
     if standing is not None:
         yield standing
+    async for finding in _look_at_order(engine, conversation, repair=repair):
+        yield finding
     if standing is None or standing.kind != "damaged":
         async for finding in _compare(engine, conversation, repair=repair):
             yield finding
@@ -163,6 +165,19 @@ async def _is_hole(engine: Engine, conversation: str, bounds: Bounds, position: 
     if is_let_go_by_others(position, snapshot, left):
         return False
     return max(position.replay_from, bounds.origin) < bounds.floor
+
+
+async def _look_at_order(engine: Engine, conversation: str, *, repair: bool) -> AsyncIterator[Finding]:
+    """Ahead of the comparison: what a run said is looked for where it started."""
+    misplaced = await engine.tables.misplaced(conversation)
+    if misplaced and repair:
+        await mending.put_in_order(engine.tables, conversation, misplaced)
+        engine.forget(conversation)
+    still = {one.message_id for one in await engine.tables.misplaced(conversation)} if misplaced else set()
+    for one in misplaced:
+        (seq, start), (true_seq, true_start) = one.at, one.told
+        what = f"message {one.message_id} is listed at {seq} of a run at {start}, by what is said {true_seq} of {true_start}"
+        yield Finding(conversation, "diverged", what, "--repair lists it there", is_mended=one.message_id not in still)
 
 
 async def _compare(engine: Engine, conversation: str, *, repair: bool) -> AsyncIterator[Finding]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from ledger.records import RunInfo
-from ledger.tables import bodies, branches, choices, conversations, messages, runs
+from ledger.tables import bodies, branches, choices, conversations, messages, order, runs
 from ledger.tables.calls import drop_calls, fill_calls, start_over
 from ledger.tables.commit import apply, tell
 from ledger.tables.messages import Placed
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ledger.tables.commit import Note
     from ledger.tables.conversations import Position
+    from ledger.tables.order import Listed
     from ledger.tables.tables import LedgerTables
     from ledger.upkeep.comparison import Difference
     from projector.effects import Effect
@@ -151,7 +152,7 @@ async def _write(sql: Sql, key: int, conversation: str, difference: Difference) 
             for message in said:  # which turn was chosen stays with them
                 await messages.put(sql, key, None, message)
         else:
-            await messages.drop_run(sql, key, run.run_id)
+            await messages.drop(sql, key, list(parents))
             await drop_calls(sql, key, [*parents, *(message.id for message in said)])
             await messages.add(sql, key, placed)
         path = [one.message.id for one in placed if one.on_path]
@@ -159,6 +160,15 @@ async def _write(sql: Sql, key: int, conversation: str, difference: Difference) 
         await runs.put(sql, key, RunInfo.of(conversation, run, end, len(path)), path[0] if path else None)
     if difference.usage is not None:
         await runs.put_usage(sql, key, difference.run_id, difference.usage)
+
+
+async def put_in_order(tables: LedgerTables, conversation: str, misplaced: Sequence[Listed]) -> None:
+    """Lists messages where they say they are; those that others have changed since stay as they are."""
+
+    async def job(sql: Sql) -> None:
+        await order.put_in_order(sql, await _require_key(sql, conversation), misplaced)
+
+    await tables.transact(job)
 
 
 async def rebuild_tree(tables: LedgerTables, conversation: str) -> None:

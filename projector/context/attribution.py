@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from projector.context.facts import facts_of
@@ -66,13 +67,14 @@ def tell_results(
     otherwise: str = "as it was recorded",
 ) -> dict[str, str]:
     """The tool and the policy, by the id of each message named; what no policy has done was recorded before."""
-    told = {}
-    for name in names:
-        what = [f"tool {tools[name]}"] if tools.get(name) else []
-        policy = policies.get(name)
-        what.append(otherwise if policy is None else policy_words(policy))
-        told[name] = ": ".join(what)
-    return told
+    return {name: _tool_and_policy(tools.get(name), policies.get(name), otherwise) for name in names}
+
+
+@lru_cache(256)
+def _tool_and_policy(tool: str | None, policy: ExpirationPolicy | None, otherwise: str) -> str:
+    """Thousands of results are of the same tool."""
+    what = otherwise if policy is None else policy_words(policy)
+    return f"tool {tool}: {what}" if tool else what
 
 
 def tell_additions(before: Sequence[Message], after: Sequence[Message]) -> dict[str, str]:

@@ -110,14 +110,13 @@ class Appender:
         self._on_their_way -= 1
         batch = insert.requests
         if isinstance(told, list):
-            self._note(insert, told)
-            self._accept(batch)
+            self._accept(insert, told)
         elif isinstance(told, BaseException) and (len(batch) == 1 or not isinstance(told, StreamError)):
             _refuse(batch, told)
         else:
             for request in batch:
                 request.is_stale = True
-        self._again += [request for request in batch if not (request.is_stored or request.answer.done())]
+        self._again += [request for request in batch if not request.answer.done()]
         self._is_held = self._is_held or bool(self._again)
         self._packer.pack_due()
         if not self._is_held:
@@ -158,7 +157,6 @@ class Appender:
         except BaseException:
             _refuse(batch, StoreClosed("the store was closed while this was appended: outcome unknown"))
             raise
-        self._accept(batch)
 
     def _take(self) -> list[Request]:
         batch: list[Request] = []
@@ -170,11 +168,13 @@ class Appender:
                 size_bytes += len(request.data)
         return batch
 
-    def _accept(self, batch: Iterable[Request]) -> None:
-        for request in batch:
-            answer = request.answer
-            if request.is_stored and not answer.done():
-                answer.set_result(AppendResult(request.first, request.last))
+    def _accept(self, insert: Insert, rows: list[Row]) -> None:
+        """Answers those that were stored; whoever was cancelled meanwhile needs none."""
+        stored, wake = insert.stored(rows), self._stored
+        for request in stored:
+            request.accept()
+            wake(request.append.stream_id)
+        self._packer.count(stored, is_batch=insert.is_batch)
 
     async def _store(self, trip: Trip, batch: list[Request]) -> None:
         """Afterwards each request is stored, answered, or waiting again before all others."""
@@ -207,9 +207,9 @@ class Appender:
         while left:
             together = not any(request.is_stale for request in left)
             inserts, rows = await trip(partial(self._know_and_insert, left, at, together=together))
-            self._note(inserts[0], rows)
+            self._accept(inserts[0], rows)
             for insert in inserts[1:]:
-                self._note(insert, await trip(_Storing(insert)))
+                self._accept(insert, await trip(_Storing(insert)))
             left = [request for request in left if request.is_stale] if together else []
         return all(request.is_stored for request in batch)
 
@@ -223,19 +223,9 @@ class Appender:
         inserts = plan_inserts(batch, self._keys, at, together=together)
         return inserts, await sql(inserts[0].text, inserts[0].values)
 
-    def _note(self, insert: Insert, rows: list[Row]) -> None:
-        insert.note(rows)
-        note, stored = self._keys.note, self._stored
-        for request in insert.requests:
-            if request.is_stored:
-                note(request.append, request.stream, request.last)
-                stored(request.append.stream_id)
-        self._packer.count(insert)
-
     async def _sort_out(self, trip: Trip, batch: list[Request]) -> None:
         again: list[Request] = []
         behind: set[tuple[str, str]] = set()  # producers whose earlier append is tried again: the later one waits for it
-        self._accept(batch)  # first of all: what is stored is acknowledged, whatever becomes of the others
         for request in batch:
             if request.is_stored:
                 continue

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from stream.database import Row
+    from stream.records import Producer
 
 MAX_DATA_BYTES: Final = 1024
 """An append with more lies in a row of its own: it would be written twice."""
@@ -33,14 +34,13 @@ _MARK_COUNT_BITS: Final = 12
 _MARK_SEQ_BITS: Final = 30
 _MARK_EPOCH_BITS: Final = 20
 _MAX_LAST: Final = 1 << 46
-MAX_EVENTS: Final = (1 << _MARK_COUNT_BITS) - 1
-"""Of one append, and with them all of one stream in a batch stay below what `heads` holds."""
-
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _HEADS: Final = msgspec.json.Decoder(dict[int, int])
 _Place = tuple[int, int, int, bytes | None, int, int]
 _PLACES: Final = msgspec.msgpack.Decoder(tuple[int, int, list[_Place]])
 _UNNAMED: Final = b"\xc0"
+Unplaced = tuple[int, str, int, int, bytes, bytes]
+"""An append that has no place in a batch yet: the key and the name of its stream, `last`, `n`, `aid`, and its data."""
 
 
 class Placed(NamedTuple):
@@ -60,31 +60,28 @@ class Item(NamedTuple):
     is_damaged: bool
 
 
-class Mark(NamedTuple):
-    """The append of a producer."""
-
-    producer: int
-    epoch: int
-    seq: int
-    n: int
-
-
-def fits(last: int, n: int, size_bytes: int, mark: Mark | None) -> bool:
+def fits(last: int, size_bytes: int, producer: Producer | None) -> bool:
     """Whether an append may be in a batch: it is small, and its numbers have room in `heads` and `marks`."""
-    has_room = mark is None or (mark.epoch < 1 << _MARK_EPOCH_BITS and mark.seq < 1 << _MARK_SEQ_BITS)
-    return has_room and size_bytes <= MAX_DATA_BYTES and n <= MAX_EVENTS and last < _MAX_LAST
+    if producer is not None and (producer.epoch >= 1 << _MARK_EPOCH_BITS or producer.seq >= 1 << _MARK_SEQ_BITS):
+        return False
+    return size_bytes <= MAX_DATA_BYTES and last < _MAX_LAST
 
 
-def pack_batch(
-    at: int, appends: Sequence[tuple[int, str, int, int, bytes, bytes]], marks: Iterable[Mark]
-) -> tuple[str, str, bytes, bytes, bytes]:
-    """The columns of the row that holds these: the key and the name of the stream, `last`, `n`, `aid`, and the data.
+def pack_mark(producer: Producer, n: int) -> int:
+    """What `marks` has of a producer that appended as many events, at most as fit in `MAX_DATA_BYTES`."""
+    return producer.epoch << _MARK_COUNT_BITS + _MARK_SEQ_BITS | producer.seq << _MARK_COUNT_BITS | n
+
+
+def pack_batch(at: int, appends: Sequence[Unplaced], marks: dict[int, int]) -> tuple[str, str, bytes, bytes, bytes]:
+    """The columns of the row that holds these, with the marks of their producers, each by its key.
 
     The appends of a stream follow each other. Each has a checksum of its own, so that damage harms no other, and all of them
     one together, so that who packs them need not look at each.
     """
     heads: dict[int, int] = {}
     places: list[_Place] = []
+    names: list[str] = []
+    pieces: list[bytes] = []
     crc32 = zlib.crc32
     for key, name, last, n, aid, data in appends:
         heads[key] = (last << _COUNT_BITS) + n if key not in heads else pack_head(last, n, heads[key])
@@ -93,13 +90,12 @@ def pack_batch(
         else:
             place, named = append_place(name, last, at, aid), aid
         places.append((key, last, n, named, crc32(data, crc32(place.encode())), len(data)))
-    said, data = write_numbers(heads), b"".join([append[5] for append in appends])
-    body = _ENCODER.encode((at, _checksum_all(said, [append[1] for append in appends], data), places))
+        names.append(name)
+        pieces.append(data)
+    said, data = write_numbers(heads), b"".join(pieces)
+    body = _ENCODER.encode((at, _checksum_all(said, names, data), places))
     sealed = crc32(body).to_bytes(_CRC_BYTES, "big") + body
-    marked = {
-        mark.producer: mark.epoch << _MARK_COUNT_BITS + _MARK_SEQ_BITS | mark.seq << _MARK_COUNT_BITS | mark.n for mark in marks
-    }
-    return said, write_numbers(marked), sealed, sealed, data
+    return said, write_numbers(marks), sealed, sealed, data
 
 
 def pack_head(last: int, n: int, before: int = 0) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from stream.sqlite.batches import Mark, fits, pack_batch
+from stream.records import AppendResult
+from stream.sqlite.batches import fits, pack_batch, pack_mark
 from stream.sqlite.chunks import append_place, checksum, pack
 
 if TYPE_CHECKING:
@@ -14,14 +15,16 @@ if TYPE_CHECKING:
 
     from stream.admission import Append
     from stream.database import Row
-    from stream.records import AppendResult
+    from stream.sqlite.batches import Unplaced
     from stream.sqlite.key_cache import KeyCache, Known, Stream
 
 MIN_BATCH: Final = 8
 """Fewer appends at once are rows of their own: a batch would gain little, and must be packed soon."""
 
-_MAX_OF_A_STREAM: Final = 4_000  # events: with its bytes what fits in one chunk
-_MAX_BYTES_OF_A_STREAM: Final = 32 * 1024
+_MAX_BYTES_OF_A_STREAM: Final = 20_000
+"""As an event takes five bytes and more, these are no more than fit in one chunk."""
+
+_CLOSED: Final = _MAX_BYTES_OF_A_STREAM + 1
 _INSERT_BATCH: Final = "INSERT INTO batches (heads, marks, places, again, data) VALUES (?, ?, ?, ?, ?) RETURNING pos"
 _INSERT_ROWS: Final = "INSERT INTO appends (stream, last, n, at, append_id, producer, epoch, producer_seq, crc, data) VALUES "
 _ROW: Final = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -43,6 +46,16 @@ class Request:
         self.is_stored = self.is_passed_over = self.is_stale = False
         self.tries = 0
 
+    def accept(self) -> None:
+        """Answers it as stored; whoever was cancelled needs no answer. Its stream and its producer are at least so far."""
+        self.is_stored = True
+        stream, last, producer = self.stream, self.last, self.append.producer
+        stream.head = max(stream.head, last)
+        if producer is not None:
+            self.known.note(producer)
+        if not self.answer.done():
+            self.answer.set_result(AppendResult(self.first, last))
+
     def settle(self, answer: AppendResult) -> None:
         """Answers it, unless its caller was cancelled; what is stored stays stored."""
         if not self.answer.done():
@@ -62,17 +75,18 @@ class Insert:
     def __init__(self, requests: list[Request], text: str, values: Sequence[Any], *, is_batch: bool) -> None:
         self.requests, self.text, self.values, self.is_batch = requests, text, values, is_batch
 
-    def note(self, rows: Sequence[Row]) -> None:
-        """Marks what was stored by what the statement returned; of the others what has to be looked at."""
+    def stored(self, rows: Sequence[Row]) -> list[Request]:
+        """Those that the statement stored, by what it returned; of the others is marked what has to be looked at."""
         if self.is_batch:
+            if rows:
+                return self.requests
             for request in self.requests:
-                request.is_stored = bool(rows)
-                request.is_stale = not rows
-        else:
-            stored = {row[0] for row in rows}
-            for request in self.requests:
-                request.is_stored = request.append.aid in stored
-                request.is_passed_over = not request.is_stored
+                request.is_stale = True
+            return []
+        names = {row[0] for row in rows}
+        for request in self.requests:
+            request.is_passed_over = request.append.aid not in names
+        return [request for request in self.requests if not request.is_passed_over]
 
 
 def plan_inserts(requests: Sequence[Request], keys: KeyCache, at: int, *, together: bool = True) -> list[Insert]:
@@ -82,69 +96,41 @@ def plan_inserts(requests: Sequence[Request], keys: KeyCache, at: int, *, togeth
     """
     joined: list[Request] = []
     alone: list[Request] = []
-    marks: list[Mark] = []
-    parts: dict[int, _Part] = {}
+    placed: list[Unplaced] = []
+    marks: dict[int, int] = {}
+    sizes: dict[int, int] = {}  # of each stream, what the batch holds; nothing more once it is closed
     streams = keys.streams
     for request in requests:
-        append = request.append
+        append, data = request.append, request.data
         producer, n, stream = append.producer, len(append.events), streams[append.stream_id]
-        head = stream.head if append.expected_seq is None else append.expected_seq
-        request.stream, request.first, request.last = stream, head + 1, head + n
-        goes_on, mark = head == stream.head, None
+        key, head = stream.key, stream.head
+        goes_on = True
+        if append.expected_seq is not None:
+            goes_on, head = append.expected_seq == head, append.expected_seq
+        request.stream, request.first = stream, head + 1
+        request.last = last = head + n
         if producer is not None:
-            known = request.known = keys.producers[stream.key, producer.id]
+            known = request.known = keys.producers[key, producer.id]
             goes_on = goes_on and known.goes_on_with(producer)
-            mark = Mark(known.key, producer.epoch, producer.seq, n)
             if goes_on:
                 known.epoch, known.seq = producer.epoch, producer.seq
         if goes_on:
-            stream.head = request.last
-        size_bytes = len(request.data)
-        part = parts.get(stream.key)
-        if part is None:  # as a rule
-            part = parts[stream.key] = _Part()
-        if goes_on and part.takes(n, size_bytes) and fits(request.last, n, size_bytes, mark):
+            stream.head = last
+        size_bytes = sizes.get(key, 0) + len(data)
+        if goes_on and size_bytes <= _MAX_BYTES_OF_A_STREAM and fits(last, len(data), producer):
             joined.append(request)
-            if mark is not None:
-                marks.append(mark)
-                part.is_closed = True  # a mark is of the last append of its stream
+            placed.append((key, append.stream_id, last, n, append.aid, data))
+            sizes[key] = size_bytes
+            if producer is not None:
+                marks[request.known.key] = pack_mark(producer, n)
+                sizes[key] = _CLOSED  # a mark is of the last append of its stream
         else:
             alone.append(request)
-            part.is_closed = True
+            sizes[key] = _CLOSED
     if not together or len(joined) < MIN_BATCH:
         return [_insert_rows(requests, at)]
-    inserts = [_insert_batch(joined, marks, at)]
+    inserts = [Insert(joined, _INSERT_BATCH, pack_batch(at, placed, marks), is_batch=True)]
     return [*inserts, _insert_rows(alone, at)] if alone else inserts
-
-
-class _Part:
-    """What a batch holds of one stream; nothing more once it is closed."""
-
-    __slots__ = ("events", "is_closed", "size_bytes")
-
-    def __init__(self) -> None:
-        self.events = self.size_bytes = 0
-        self.is_closed = False
-
-    def takes(self, n: int, size_bytes: int) -> bool:
-        self.events += n
-        self.size_bytes += size_bytes
-        return not self.is_closed and self.events <= _MAX_OF_A_STREAM and self.size_bytes <= _MAX_BYTES_OF_A_STREAM
-
-
-def _insert_batch(requests: list[Request], marks: Sequence[Mark], at: int) -> Insert:
-    appends = [
-        (
-            request.stream.key,
-            request.stream.name,
-            request.last,
-            request.last - request.first + 1,
-            request.append.aid,
-            request.data,
-        )
-        for request in requests
-    ]
-    return Insert(requests, _INSERT_BATCH, pack_batch(at, appends, marks), is_batch=True)
 
 
 def _insert_rows(requests: Sequence[Request], at: int) -> Insert:

@@ -48,6 +48,10 @@ class Known:
             return producer.seq == self.seq + 1
         return producer.epoch > self.epoch and producer.seq == 0
 
+    def note(self, producer: Producer) -> None:
+        """It has appended this."""
+        self.epoch, self.seq = max((self.epoch, self.seq), (producer.epoch, producer.seq))
+
 
 class KeyCache:
     """Looks keys up once, and makes them where there are none."""
@@ -67,16 +71,6 @@ class KeyCache:
         """Whether its keys are known."""
         stream = self.streams.get(append.stream_id)
         return stream is not None and (append.producer is None or (stream.key, append.producer.id) in self.producers)
-
-    def note(self, append: Append, stream: Stream, last: int) -> None:
-        """It was stored in this stream, up to this number."""
-        stream.head = max(stream.head, last)
-        producer = append.producer
-        if producer is None:
-            return
-        known = self.producers.get((stream.key, producer.id))
-        if known is not None:
-            known.epoch, known.seq = max((known.epoch, known.seq), (producer.epoch, producer.seq))
 
     async def know(self, sql: Sql, append: Append) -> None:
         """Looks up, or makes, the keys of an append, unless they are known."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from stream.database import Row, Sql
     from stream.sqlite.batch_packing import Packed
     from stream.sqlite.database import Database
-    from stream.sqlite.inserts import Insert
+    from stream.sqlite.inserts import Request
     from stream.sqlite.key_cache import Stream
 
 _LOG: Final = structlog.get_logger("tailfold.stream")
@@ -57,15 +57,13 @@ class Packer:
         self._damaged = 0
         self._task: asyncio.Task[Packed] | None = None
 
-    def count(self, insert: Insert) -> None:
-        """What this has stored is to be packed one day."""
-        for request in insert.requests:
-            if not request.is_stored:
-                continue
-            if insert.is_batch:
-                self._batches += 1
-                return
-            self._count(request.stream)
+    def count(self, stored: Sequence[Request], *, is_batch: bool) -> None:
+        """What was stored is to be packed one day."""
+        if not is_batch:
+            for request in stored:
+                self._count(request.stream)
+        elif stored:
+            self._batches += 1
 
     def _count(self, stream: Stream) -> None:
         stream.unpacked += 1
