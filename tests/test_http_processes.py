@@ -141,10 +141,11 @@ def test_what_was_answered_is_there_after_a_kill_and_a_retry_adds_nothing(server
     for number in range(1, 41):
         attempt = partial(post, server.url, number, Expected_Seq=str(number - 1), Idempotency_Key=f"k{number}")
         if number % 10 == 0:
+            killer = threading.Timer(0.002, server.kill)
+            killer.start()
             with contextlib.suppress(httpx.TransportError):
-                threading.Timer(0.002, server.kill).start()
                 attempt()
-            time.sleep(0.01)
+            killer.join()
             server.restart()
         for _ in range(2):
             assert attempt().json() == {"first_seq": number, "last_seq": number}
