@@ -133,6 +133,31 @@ async def test_an_abandoned_job_ends_at_its_next_statement_and_leaves_nothing(tm
         assert raw.execute(ALL).fetchall() == []
 
 
+async def test_a_statement_that_was_posted_is_not_begun_once_its_database_is_abandoned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = await open_table(tmp_path / "a.db")
+    execute, begun, may_end = database._execute, threading.Event(), threading.Event()
+
+    def wait_then_execute(connection: sqlite3.Connection, text: str, parameters: Sequence[Any] = (), /) -> list[Any]:
+        begun.set()
+        assert may_end.wait(10)
+        return execute(connection, text, parameters)
+
+    monkeypatch.setattr(database, "_execute", wait_then_execute)
+    told: list[object] = []
+    database.post(PUT, ("under way",), told.append)
+    database.post(PUT, ("behind it",), told.append)
+    await asyncio.to_thread(begun.wait)
+    closing_it = asyncio.create_task(database.abandon())
+    await asyncio.sleep(0)
+    may_end.set()
+    await closing_it
+    assert [type(one) for one in told] == [list, StoreClosed]
+    with closing(sqlite3.connect(tmp_path / "a.db")) as raw:
+        assert raw.execute(ALL).fetchall() == [("under way",)]
+
+
 async def test_a_job_that_is_abandoned_before_a_lock_ends_in_the_thread_it_ran_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,7 +30,7 @@ from stream.sqlite.key_cache import KeyCache, Stream
 from stream.sqlite.packing import Packer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Callable, Iterable
 
     from stream.admission import Watermark
     from stream.database import Row, Sql
@@ -101,7 +101,7 @@ class Appender:
     def _post(self, batch: list[Request]) -> None:
         for insert in plan_inserts(batch, self._keys, self._clock_ms()):
             self._on_their_way += 1
-            self._database.post(_Storing(insert), partial(self._land, insert))
+            self._database.post(insert.text, insert.values, partial(self._land, insert))
         if len(batch) >= _YIELD_ROWS:
             time.sleep(_YIELD_S)
 
@@ -209,7 +209,7 @@ class Appender:
             inserts, rows = await trip(partial(self._know_and_insert, left, at, together=together))
             self._accept(inserts[0], rows)
             for insert in inserts[1:]:
-                self._accept(insert, await trip(_Storing(insert)))
+                self._accept(insert, await trip(insert.run))
             left = [request for request in left if request.is_stale] if together else []
         return all(request.is_stored for request in batch)
 
@@ -221,7 +221,7 @@ class Appender:
             await (self._keys.look_again if request.is_stale else self._keys.know)(sql, request.append)
             request.is_stale = False
         inserts = plan_inserts(batch, self._keys, at, together=together)
-        return inserts, await sql(inserts[0].text, inserts[0].values)
+        return inserts, await inserts[0].run(sql)
 
     async def _sort_out(self, trip: Trip, batch: list[Request]) -> None:
         again: list[Request] = []
@@ -285,13 +285,3 @@ async def _find_earlier(sql: Sql, append: Append, stream: Stream) -> AppendResul
 def _refuse(requests: Iterable[Request], error: BaseException) -> None:
     for request in requests:
         request.refuse(error)
-
-
-class _Storing:
-    """The job of one statement."""
-
-    def __init__(self, insert: Insert) -> None:
-        self._insert = insert
-
-    def __call__(self, sql: Sql) -> Awaitable[list[Row]]:
-        return sql(self._insert.text, self._insert.values)

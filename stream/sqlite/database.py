@@ -26,7 +26,7 @@ from stream.sqlite.errors import FAILURES, is_busy, translate
 from stream.sqlite.handles import MEMORY
 from stream.sqlite.migrations import check_owner, migrate
 from stream.sqlite.place import Presence, find_place, stamp_of
-from stream.sqlite.trips import Busy, Drive, Trip, as_look, as_reading, as_transaction
+from stream.sqlite.trips import Busy, Drive, Trip, as_look, as_reading, as_transaction, run_statement
 
 if TYPE_CHECKING:
     import sqlite3
@@ -116,21 +116,21 @@ class Database:
         """Whether no work waits or is under way, but what was posted."""
         return not (self._is_working or self._jobs or self._closing or self._task.done())
 
-    def post(self, job: Callable[[Sql], Awaitable[T]], landed: Callable[[T | Busy | BaseException], None]) -> None:
-        """As `write`, at once and with no task in between; only where it is idle.
+    def post(self, text: str, values: Sequence[Any], landed: Callable[[list[Row] | Busy | BaseException], None]) -> None:
+        """As a `write` of one statement, at once and with neither task nor job in between; only where it is idle.
 
-        What came of it is handed to `landed` in the event loop: what the job returned or raised, or `Busy` where another
+        What came of it is handed to `landed` in the event loop: its rows, what was raised, or `Busy` where another
         process holds the lock: then nothing was stored.
         """
-        drive = Drive(job, self._execute, self.path, lambda: self._abandoned, is_shared=False)
         loop = asyncio.get_running_loop()
         self.trips += 1
 
+        def store(connection: sqlite3.Connection) -> list[Row] | Busy:
+            return run_statement(self._execute, connection, text, values, self.path, lambda: self._abandoned)
+
         def go(connection: sqlite3.Connection) -> None:
             try:
-                told: T | Busy | BaseException = self._go(drive, None, connection, is_shared=False)
-                if isinstance(told, Busy):
-                    drive.end(connection)
+                told: list[Row] | Busy | BaseException = self._go(store, connection, begins=True, is_shared=False)
             except BaseException as error:  # noqa: BLE001 - it is the caller's
                 told = error
             with contextlib.suppress(RuntimeError):  # the loop has ended, and with it whoever waits
@@ -300,7 +300,7 @@ class Database:
                 if self._closing and is_shared:
                     raise StoreClosed(f"{self.path} is closed")
                 self.trips += 1
-                told = await connection.run(partial(self._go, drive, refusal, is_shared=is_shared))
+                told = await connection.run(partial(self._go, partial(drive.go, refusal), begins=not done, is_shared=is_shared))
                 if drive.done > done:
                     done, pause_s, patience.since = drive.done, 0.001, None
                 if not isinstance(told, Busy):
@@ -314,14 +314,21 @@ class Database:
             connection.post(drive.end)  # behind the trip that is under way
             raise
 
-    def _go(self, drive: Drive[T], refusal: StreamError | None, connection: sqlite3.Connection, *, is_shared: bool) -> T | Busy:
+    def _go(
+        self,
+        go: Callable[[sqlite3.Connection], T | Busy],
+        connection: sqlite3.Connection,
+        *,
+        begins: bool,
+        is_shared: bool,
+    ) -> T | Busy:
         """Nothing is acknowledged before its file was seen in its place."""
         if self._presence is None:
-            return drive.go(refusal, connection)
-        if not drive.done:
+            return go(connection)
+        if begins:
             self._presence.look()
         try:
-            told = drive.go(refusal, connection)
+            told = go(connection)
         except StreamError:
             self._presence.check()  # it may be what came of that
             raise

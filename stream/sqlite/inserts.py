@@ -11,10 +11,10 @@ from stream.sqlite.chunks import append_place, checksum, pack
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
     from stream.admission import Append
-    from stream.database import Row
+    from stream.database import Row, Sql
     from stream.sqlite.batches import Unplaced
     from stream.sqlite.key_cache import KeyCache, Known, Stream
 
@@ -74,6 +74,10 @@ class Insert:
 
     def __init__(self, requests: list[Request], text: str, values: Sequence[Any], *, is_batch: bool) -> None:
         self.requests, self.text, self.values, self.is_batch = requests, text, values, is_batch
+
+    def run(self, sql: Sql) -> Awaitable[list[Row]]:
+        """The job that it is."""
+        return sql(self.text, self.values)
 
     def stored(self, rows: Sequence[Row]) -> list[Request]:
         """Those that the statement stored, by what it returned; of the others is marked what has to be looked at."""

@@ -105,20 +105,28 @@ class Drive(Generic[T]):
 
     @types.coroutine
     def _sql(self, text: str, parameters: Sequence[Any] = (), /) -> Generator[Any, None, list[Row]]:
-        while True:
-            if self._is_cut():
-                raise StoreClosed(f"{self._path} was closed while this was done")
-            try:
-                rows = self._execute(self._connection, text, parameters)
-            except FAILURES as error:
-                failure = translate(error, self._path)
-                failure.__cause__ = error
-                if not is_busy(error):
-                    raise failure from error
-            else:
-                self.done += 1
-                return rows
-            yield Busy(failure)
+        while isinstance(
+            told := run_statement(self._execute, self._connection, text, parameters, self._path, self._is_cut), Busy
+        ):
+            yield told
+        self.done += 1
+        return told
+
+
+def run_statement(
+    execute: Door, connection: sqlite3.Connection, text: str, parameters: Sequence[Any], path: str, is_cut: Callable[[], bool]
+) -> list[Row] | Busy:
+    """Its rows, in SQLite's thread. Outside of a transaction it commits by itself, and whatever it raises leaves none open."""
+    if is_cut():
+        raise StoreClosed(f"{path} was closed while this was done")
+    try:
+        return execute(connection, text, parameters)
+    except FAILURES as error:
+        failure = translate(error, path)
+        if not is_busy(error):
+            raise failure from error
+        failure.__cause__ = error
+        return Busy(failure)
 
 
 def as_transaction(job: Callable[[Sql], Awaitable[T]]) -> Callable[[Sql], Awaitable[T]]:
