@@ -240,7 +240,10 @@ class Database:
             with anyio.move_on_after(interval_s):
                 await self._work.wait()
             if not self._jobs:
-                interval_s = await self._look_for_others()
+                interval_s = _AGAIN_S
+                with contextlib.suppress(StreamError):
+                    await self._look_for_others()
+                    interval_s = POLL_INTERVAL_S
 
     async def _do(self, job: Callable[[], Awaitable[Any]], future: asyncio.Future[Any]) -> None:
         if future.cancelled():  # nobody waits any more, and nothing was begun
@@ -253,24 +256,20 @@ class Database:
             _settle(future, error=StoreClosed(f"{self.path} was closed while this was done: outcome unknown"))
             raise
 
-    async def _look_for_others(self) -> float:
-        """On the writer's own connection this number moves only when somebody else commits. Gives seconds until the next look.
+    async def _look_for_others(self) -> None:
+        """On the writer's own connection this number moves only when somebody else commits.
 
-        Where it can't be had, or a watcher can't look, all look again before long: nobody waits for what is never told.
+        Where it can't be had, or a watcher can't look, all look again the next time: nobody waits for what is never told.
         """
         seen, self._seen_version = self._seen_version, []
         version: list[Row] = []
         try:
-            try:
-                version = await self._change(lambda sql: sql("PRAGMA data_version"))
-            finally:
-                if version != seen or not version:
-                    for watcher in list(self._watchers):
-                        await watcher()
-        except StreamError:
-            return _AGAIN_S
+            version = await self._change(lambda sql: sql("PRAGMA data_version"))
+        finally:
+            if version != seen or not version:
+                for watcher in list(self._watchers):
+                    await watcher()
         self._seen_version = version
-        return POLL_INTERVAL_S
 
     async def _change(self, job: Callable[[Sql], Awaitable[T]]) -> T:
         return await self._drive(self._writer, job, self._patience)
