@@ -15,6 +15,7 @@ import pytest
 
 from ledger import open_ledger
 from ledger.http.server import listen
+from tests.faults.sizes import FULL
 from tests.serving import Served, serve
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def told_by(client: httpx.Client, url: str) -> Iterator[tuple[str, bytes]]:
 
 def test_a_producers_retries_survive_kills(tmp_path: Path) -> None:
     """Hundreds of appends, several kills in the middle of them: nothing is lost, nothing is there twice."""
-    appends, kills = 400, 5
+    appends, kills = (2000, 25) if FULL else (150, 2)
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
