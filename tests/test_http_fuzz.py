@@ -92,7 +92,7 @@ def fuzz(served: Served, examples: int) -> Counter[tuple[str, int]]:
 
 
 def test_every_endpoint_answers_as_it_declares(served: Served) -> None:
-    seen = fuzz(served, 8)
+    seen = fuzz(served, 15)
     assert {label for label, status in seen if status < 300} > {
         "GET /v1/conversations/{id}/transcript", "POST /v1/conversations/{id}/runs/{run}/cancel", "POST /v1/tickets",
     }  # fmt: skip
