@@ -23,6 +23,7 @@ from tests.serving import Served, serve
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.heavy
 COMES_AND_GOES: Final = 300
 SILENT: Final = 40
 

@@ -29,6 +29,7 @@ each = pytest.mark.parametrize(("ending", "content"), [case[1:3] for case in SMA
 # once
 
 
+@pytest.mark.heavy
 @each
 async def test_importing_twice_adds_nothing(ledger: Ledger, tmp_path: Path, ending: str, content: bytes) -> None:
     path = tmp_path / f"c.{ending}"

@@ -86,6 +86,7 @@ async def test_what_a_killed_player_left_is_recovered_as_a_prefix_and_nothing_ac
         assert (await again.transcript("c"))[:-1] == kept
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("action", ["commit", "fail", "cancel"])
 async def test_an_operator_ends_what_a_killed_player_left_and_the_conversation_goes_on(action: str, tmp_path: Path) -> None:
     [path] = [path for path in STREAMS if "deferred-bm25" in path.name]  # responses one after another, with tools

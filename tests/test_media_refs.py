@@ -189,6 +189,7 @@ async def test_media_lie_in_the_store_once_and_not_in_the_log(ledger: Ledger, na
     assert (await ledger.take_in("c", history_of(name, DOCUMENTS[name]))).events == 0
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("maker", MAKERS)
 @pytest.mark.parametrize("name", DOCUMENTS)
 async def test_an_export_is_the_same_as_without_the_store(ledger: Ledger, name: str, maker: str) -> None:

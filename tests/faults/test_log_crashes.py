@@ -126,6 +126,7 @@ def die(folder: str, files: str, operation: str, moment: str) -> None:
     die_everywhere(folder, files, lambda copy, at: live(copy, operation, at, moment))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("operation", SCENES)
 async def test_a_kill_at_any_write_leaves_all_or_nothing(tmp_path: Path, operation: str, moment: str) -> None:
