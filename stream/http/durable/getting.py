@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 ROTATE_S: Final = 60.0  # a connection of server-sent events lasts so long, then the client comes again
 _FRESH: Final = "private, max-age=60, stale-while-revalidate=300"  # what the protocol proposes (2.7)
 _GROWING: Final = "private, no-cache"  # the next look at the end shall see what was appended since
-_BREAKS: Final = re.compile(rb"\r\n|\r|\n")
+_BREAKS: Final = re.compile(rb"(?:\r\n|\r|\n)( ?)")
 _ENDS: Final = (DELETE, RETIRE)
 
 
@@ -227,8 +227,11 @@ def _frame(page: Page, media: str, cursor: str) -> bytes:
 
 
 def _data(found: Sequence[bytes], media: str) -> bytes:
-    """An event of these messages: a line of data for each of their lines, no blank before it (2.9)."""
+    """An event of these messages: a line of data for each of their lines (2.9).
+
+    No blank stands before it unless it begins with one itself: whoever reads it takes one away.
+    """
     body = messages.join(found, media)
     if not messages.is_text(media):
         body = base64.b64encode(body)
-    return b"event: data\ndata:" + _BREAKS.sub(b"\ndata:", body) + b"\n\n"
+    return b"event: data" + _BREAKS.sub(rb"\ndata:\1\1", b"\n" + body) + b"\n\n"
