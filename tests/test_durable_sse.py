@@ -59,3 +59,20 @@ async def test_words_of_a_model_keep_the_blanks_between_them() -> None:
             await answer.end()
         said = "".join(data for event, data in frames(answer.body) if event == "data")
         assert said == "Hello big world\n  - one" == await worker.text("a")
+
+
+async def test_the_end_that_another_process_told_lies_behind_what_it_said_before() -> None:
+    store = MemoryStore()
+    async with Worker(store) as one, Worker(store) as other:
+        await one.make("a", content=b"1")
+        async with follow(one, "a") as answer:
+            await answer.until(b"upToDate")
+            await other.add("a", b"2")
+            await answer.until(b"data:2")
+            await other.add("a", Stream_Closed="true")
+            await answer.end()
+        controls = [json.loads(data) for event, data in frames(answer.body) if event == "control"]
+        places = [control["streamNextOffset"] for control in controls]
+        assert controls[-1]["streamClosed"]
+        assert places == sorted(places)
+        assert places[-1] == (await other.head("a")).headers["Stream-Next-Offset"]

@@ -18,6 +18,7 @@ from stream.snapshots import retain
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from stream.http.durable.offsets import Offset
     from stream.records import AppendResult, Producer
     from stream.store import EventStore
 
@@ -43,7 +44,7 @@ class Stream:
         self.lock = asyncio.Lock()
         self.saved_head = 0
         self.unsaved_bytes = 0
-        self.framed: tuple[Sequence[Event], str, list[bytes], bool] | None = None
+        self.framed: tuple[Sequence[Event], str, list[bytes], Offset, bool] | None = None
         """What came last, and as what it is shown to those who follow."""
         self.is_finished = False
         """Whether nothing is left to do of its end."""
