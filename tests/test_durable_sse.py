@@ -76,3 +76,14 @@ async def test_the_end_that_another_process_told_lies_behind_what_it_said_before
         assert controls[-1]["streamClosed"]
         assert places == sorted(places)
         assert places[-1] == (await other.head("a")).headers["Stream-Next-Offset"]
+
+
+async def test_what_was_shown_is_let_go_with_who_followed() -> None:
+    async with Worker(MemoryStore()) as worker:
+        await worker.make("a")
+        async with follow(worker, "a") as answer:
+            await answer.until(b"upToDate")
+            await worker.add("a", b"x" * 100_000)
+            await answer.until(b"x" * 1000)
+            await anyio.sleep(0.01)
+        assert (await worker.endpoint._streams.open(stream_id("a", 1))).framed is None

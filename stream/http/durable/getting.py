@@ -144,22 +144,25 @@ class Reader:
             page = await read_page(self._service.store, stream, page.next)
         place = page.next
         with self._service.tails.join(stream.id, after=page.head) as follower:
-            while (left_s := ends_at - anyio.current_time()) > 0:
-                batch: Sequence[Event] | None = None
-                try:
+            try:
+                while (left_s := ends_at - anyio.current_time()) > 0:
+                    batch: Sequence[Event] | None = None
                     with anyio.move_on_after(left_s):
                         batch = await follower.next()
-                except Truncated:
-                    return
-                if batch is None:
-                    return
-                frames, place, is_over = _frames_of(stream, batch, place, next_cursor(cursor))
-                for each in frames:
-                    yield each
-                if is_over:
-                    return
-                if not batch:
-                    yield b""
+                    if batch is None:
+                        return
+                    frames, place, is_over = _frames_of(stream, batch, place, next_cursor(cursor))
+                    for each in frames:
+                        yield each
+                    if is_over:
+                        return
+                    if not batch:
+                        stream.framed = None  # nobody is about to ask for it
+                        yield b""
+            except Truncated:
+                return
+            finally:
+                stream.framed = None  # others make it once more
 
     def _etag(self, stream: Stream, after: Offset, page: Page) -> str:
         """Of this life of the path, in this store, of the stretch, and of whether it is the last."""
