@@ -53,3 +53,39 @@ async def test_a_fork_whose_beginning_was_dropped_is_told_to_begin_at_its_own_fi
             answer = await worker.get(path, params={"offset": place})
             assert answer.status_code == 410
             assert await worker.text(path, answer.json()["offset"]) == left
+
+
+async def test_a_place_in_an_earlier_life_is_refused_though_the_source_had_lived_before_too(worker: Worker) -> None:
+    for _ in range(3):
+        await worker.make("source", content=b"x")
+        await worker.delete("source")
+    await worker.make("source", content=b"x")
+    await worker.make("fork", Stream_Forked_From="source")
+    old = (await add(worker, "fork", 3))[-1]
+    told = [old]
+    for _ in range(5):
+        await worker.delete("fork")
+        await worker.make("fork")
+        places = await add(worker, "fork", 9)
+        for place in told:
+            answer = await worker.get("fork", params={"offset": place})
+            assert (answer.status_code, answer.json()["error"]) == (410, "gone"), place
+        assert places == sorted(places)
+        told.append(places[3])
+    assert len({place.partition("_")[0] for place in told}) == len(told)
+
+
+async def test_a_fork_goes_on_behind_its_source_whatever_number_of_lives_both_had(worker: Worker) -> None:
+    for path, lives in (("a", 4), ("b", 2), ("c", 7)):
+        for _ in range(lives):
+            await worker.make(path)
+            await worker.delete(path)
+    await worker.make("a", content=b"a")
+    await worker.make("b", content=b"b", Stream_Forked_From="a")
+    await worker.make("c", content=b"c", Stream_Forked_From="b")
+    await worker.make("d", content=b"d", Stream_Forked_From="c")
+    places = [(await worker.head(path)).headers["Stream-Next-Offset"] for path in "abcd"]
+    assert places == sorted(set(places))
+    for n, place in enumerate(places):
+        assert await worker.text("d", place) == "abcd"[n + 1 :]
+    assert await worker.text("d") == "abcd"
