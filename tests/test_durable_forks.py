@@ -89,3 +89,18 @@ async def test_a_fork_goes_on_behind_its_source_whatever_number_of_lives_both_ha
     for n, place in enumerate(places):
         assert await worker.text("d", place) == "abcd"[n + 1 :]
     assert await worker.text("d") == "abcd"
+
+
+async def test_a_source_that_was_kept_for_a_fork_goes_though_its_deletion_broke_off_and_nobody_asks(
+    store: EventStore, worker: Worker
+) -> None:
+    await worker.make("source", content=b"secret")
+    await worker.make("fork", Stream_Forked_From="source")
+    await worker.delete("source")
+    for path, kind, data in (("fork", "delete", b""), ("source", "unfork", stream_id("fork", 1).encode())):
+        await store.append(stream_id(path, 1), [NewEvent(kind, data)])
+    await store.delete(stream_id("fork", 1))  # and then it was killed
+    async with Worker(store) as restarted:
+        await restarted.endpoint.expiry.look()
+    bounds = await store.bounds(stream_id("source", 1))
+    assert bounds.origin == bounds.head > 0

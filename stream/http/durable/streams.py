@@ -100,7 +100,7 @@ class Streams:
             if self.is_expired(stream):
                 await self.end(stream, only_expired=True)
             elif stream.state.is_retired and not stream.state.is_gone:
-                await self._settle(stream)
+                await self.settle(stream)
             if not stream.state.is_gone:
                 return stream
             following = await self._store.bounds(stream_id(path, number + 1))
@@ -264,7 +264,7 @@ class Streams:
             await self.refresh(fork)
         return not fork.state.is_gone and fork.state.config.source == source_id
 
-    async def _settle(self, stream: Stream) -> None:
+    async def settle(self, stream: Stream) -> None:
         """Ends the forks that have expired, and then perhaps this one, which was kept for them."""
         for fork_id in list(stream.state.forks):
             if await self._lives(fork_id, stream.id):
