@@ -8,7 +8,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from stream.clock import now_ms
-from stream.errors import CorruptEvent, SeqConflict, Truncated
+from stream.errors import CorruptEvent, SeqConflict, StoreBusy, StoreFull, Truncated
 from stream.http.durable import state as kinds
 from stream.http.durable.paths import read_id, stream_id
 from stream.http.durable.state import State, decode, encode
@@ -150,7 +150,8 @@ class Streams:
             at = self._clock_ms()
             stream.take([Event(stream.id, result.first_seq + n, e.type, e.data, at) for n, e in enumerate(events)])
             if stream.head - stream.saved_head >= SNAPSHOT_EVENTS or stream.unsaved_bytes >= SNAPSHOT_BYTES:
-                await self.save(stream)
+                with contextlib.suppress(StoreBusy, StoreFull):  # the events are there all the same: it is saved later
+                    await self.save(stream)
         return result
 
     async def watermark(self, stream: Stream, producer_id: str) -> Producer | None:

@@ -1,0 +1,54 @@
+"""Durable Streams where something fails beside what is asked for: what was stored is acknowledged, and others go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from stream import NewEvent, StoreFull
+from stream.http.durable import streams
+from stream.http.durable.paths import stream_id
+from stream.memory import MemoryStore
+from tests.durable_workers import Clock, Meddler, Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stream import AppendResult
+
+pytestmark = pytest.mark.anyio
+
+
+class Full:
+    """A store without room for anything of some kind: for snapshots, or for events of a type."""
+
+    def __init__(self, store: MemoryStore, kind: str) -> None:
+        self._store = store
+        self.kind = kind
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    @property
+    def snapshots(self) -> Any:
+        return self if self.kind == "snapshot" else self._store.snapshots
+
+    async def save(self, *_: Any) -> bool:
+        raise StoreFull("no room")
+
+    async def load(self, *given: Any) -> Any:
+        return await self._store.snapshots.load(*given)
+
+    async def append(self, stream: str, events: Sequence[NewEvent], **more: Any) -> AppendResult:
+        if any(event.type == self.kind for event in events):
+            raise StoreFull("no room")
+        return await self._store.append(stream, events, **more)
+
+
+async def test_what_was_stored_is_acknowledged_though_there_is_no_room_for_a_snapshot() -> None:
+    many = b"[" + b"1," * 1500 + b"1]"
+    async with Worker(Full(MemoryStore(), "snapshot")) as worker:
+        assert (await worker.make("a", "application/json", many)).status_code == 201
+        assert (await worker.add("a", many, "application/json")).status_code == 204
+        assert len((await worker.get("a")).json()) == 3002
