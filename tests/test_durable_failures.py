@@ -52,3 +52,12 @@ async def test_what_was_stored_is_acknowledged_though_there_is_no_room_for_a_sna
         assert (await worker.make("a", "application/json", many)).status_code == 201
         assert (await worker.add("a", many, "application/json")).status_code == 204
         assert len((await worker.get("a")).json()) == 3002
+
+
+async def test_a_stream_with_a_time_to_live_can_be_read_though_there_is_no_room_to_say_so() -> None:
+    clock = Clock()
+    async with Worker(Full(MemoryStore(clock_ms=clock), "touch"), clock) as worker:
+        await worker.make("a", content=b"text", Stream_TTL="100")
+        for _ in range(5):
+            clock.pass_s(90)
+            assert await worker.text("a") == "text"

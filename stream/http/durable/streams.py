@@ -183,7 +183,10 @@ class Streams:
         return ends_at_ms is not None and self._clock_ms() >= ends_at_ms
 
     async def renew(self, stream: Stream) -> None:
-        """Begins its time to live again. It is durable when a twentieth of it has passed since it last was."""
+        """Begins its time to live again. It is durable when a twentieth of it has passed since it last was.
+
+        Where there is no room for that only this process knows: what can be read is read.
+        """
         if not stream.is_there or stream.state.config.ttl_s is None:
             return
         stream.renewed_ms = max(stream.renewed_ms, self._clock_ms())
@@ -192,6 +195,8 @@ class Streams:
                 await self.append(stream, [NewEvent(kinds.TOUCH, b"")], head=stream.head)
             except SeqConflict:
                 await self.refresh(stream)
+            except (StoreBusy, StoreFull):
+                return
             else:
                 return
 
