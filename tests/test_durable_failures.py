@@ -61,3 +61,20 @@ async def test_a_stream_with_a_time_to_live_can_be_read_though_there_is_no_room_
         for _ in range(5):
             clock.pass_s(90)
             assert await worker.text("a") == "text"
+
+
+async def test_a_stream_that_cannot_be_read_keeps_no_other_from_being_served() -> None:
+    clock = Clock()
+    store = MemoryStore(clock_ms=clock)
+    for n, event in enumerate((NewEvent("open", b"no JSON"), NewEvent("open", b'{"media":1}'), NewEvent("data", b""))):
+        await store.append(stream_id(f"wrong{n}", 1), [event])
+    await store.append(stream_id("wrong3", 1), [NewEvent("open", b'{"media":"text/plain"}'), NewEvent("fork", b"\xff")])
+    async with Worker(store, clock) as worker:
+        await worker.make("a", Stream_TTL="1")
+        await worker.endpoint.expiry.look()
+        clock.pass_s(3)
+        await worker.endpoint.expiry.expire()
+        assert (await store.bounds(stream_id("a", 1))).origin
+        for n in range(4):
+            answer = await worker.get(f"wrong{n}")
+            assert (answer.status_code, answer.json()["error"]) == (500, "damaged")

@@ -7,6 +7,8 @@ import contextlib
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from stream.clock import now_ms
 from stream.errors import CorruptEvent, SeqConflict, StoreBusy, StoreFull, Truncated
 from stream.http.durable import state as kinds
@@ -121,12 +123,14 @@ class Streams:
         return known
 
     async def refresh(self, stream: Stream) -> None:
-        """Reads what was appended since. Raises `CorruptEvent` where nothing tells its configuration any more."""
+        """Reads what was appended since. Raises `CorruptEvent` where nothing tells what it is."""
         while True:
             bounds = await self._store.bounds(stream.id)
             if bounds.origin:
                 stream.state.is_gone = True
                 stream.head = max(stream.head, bounds.head)
+            if stream.head and stream.state.opened is None and not stream.state.is_gone:
+                raise CorruptEvent(stream.id, 1, "it does not begin as a stream of this protocol does")
             if stream.head >= bounds.head:
                 return
             if bounds.head - stream.head > SNAPSHOT_EVENTS or bounds.floor > stream.head:
@@ -134,9 +138,12 @@ class Streams:
             if bounds.floor > stream.head:
                 raise CorruptEvent(stream.id, bounds.floor, "it is truncated, and no snapshot tells what it was")
             with contextlib.suppress(Truncated):  # deleted meanwhile
-                stream.take(await self._store.read(stream.id, after=stream.head, limit=_PAGE_EVENTS))
-            if stream.head and stream.state.opened is None and not stream.state.is_gone:
-                raise CorruptEvent(stream.id, 1, "it does not begin as a stream of this protocol does")
+                events = await self._store.read(stream.id, after=stream.head, limit=_PAGE_EVENTS)
+                try:
+                    stream.take(events)
+                except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                    why = f"it is none of this protocol: {error}"
+                    raise CorruptEvent(stream.id, stream.head + 1, why) from error
 
     async def append(
         self, stream: Stream, events: Sequence[NewEvent], *, head: int, producer: Producer | None = None
