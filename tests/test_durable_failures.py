@@ -78,3 +78,14 @@ async def test_a_stream_that_cannot_be_read_keeps_no_other_from_being_served() -
         for n in range(4):
             answer = await worker.get(f"wrong{n}")
             assert (answer.status_code, answer.json()["error"]) == (500, "damaged")
+
+
+async def test_a_repeat_of_what_another_process_has_closed_says_so() -> None:
+    store = MemoryStore()
+    told = {"Producer_Id": "p", "Producer_Epoch": "0", "Producer_Seq": "0", "Stream_Closed": "true"}
+    async with Worker(store) as other:
+        await other.make("a")
+        async with Worker(Meddler(store, "(watermark)", lambda: other.add("a", b"all", **told))) as worker:
+            answer = await worker.add("a", b"all", **told)
+            assert (answer.status_code, answer.headers.get("Stream-Closed")) == (204, "true")
+            assert answer.headers["Stream-Next-Offset"] == (await other.head("a")).headers["Stream-Next-Offset"]
