@@ -89,3 +89,15 @@ async def test_a_repeat_of_what_another_process_has_closed_says_so() -> None:
             answer = await worker.add("a", b"all", **told)
             assert (answer.status_code, answer.headers.get("Stream-Closed")) == (204, "true")
             assert answer.headers["Stream-Next-Offset"] == (await other.head("a")).headers["Stream-Next-Offset"]
+
+
+async def test_no_more_streams_are_known_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_KNOWN", 8)
+    async with Worker(MemoryStore()) as worker:
+        for n in range(40):
+            await worker.make(f"s{n}", content=b"%d" % n)
+        known = worker.endpoint._streams
+        assert len(known._known) <= 8
+        assert len(known._numbers) <= 8
+        for n in range(40):
+            assert await worker.text(f"s{n}") == str(n)

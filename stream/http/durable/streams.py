@@ -113,12 +113,8 @@ class Streams:
 
     async def open(self, stream: str) -> Stream:
         """A life of a path by the id of its stream in the store, as it is now; its head is 0 where it never began."""
-        known = self._known.get(stream)
-        if known is None:
-            known = self._known[stream] = Stream(stream)
-            if len(self._known) > _KNOWN:
-                self._known.popitem(last=False)
-        self._known.move_to_end(stream)
+        known = self._known.get(stream) or Stream(stream)
+        self._know(known)
         await self.refresh(known)
         return known
 
@@ -172,7 +168,7 @@ class Streams:
             await self.append(stream, events, head=0)
         except SeqConflict:
             return None
-        self._known[stream.id] = stream
+        self._know(stream)
         self._remember(path, number)
         return stream
 
@@ -307,6 +303,12 @@ class Streams:
         if newest:
             self._remember(path, newest)
         return newest
+
+    def _know(self, stream: Stream) -> None:
+        self._known[stream.id] = stream
+        self._known.move_to_end(stream.id)
+        if len(self._known) > _KNOWN:
+            self._known.popitem(last=False)
 
     def _remember(self, path: str, number: int) -> None:
         self._numbers[path] = max(number, self._numbers.get(path, 0))
