@@ -223,7 +223,8 @@ class AguiStreamWriter:
         if body.run_id not in self._runs or len(self._runs) > 1:
             return []
         asked = plain(text_of(body.interrupts) or "[]")
-        outcome = {"type": "interrupt", "interrupts": [interrupt(one) for one in asked if isinstance(one, dict)]}
+        asked = [interrupt(one) for one in asked if isinstance(one, dict)] if isinstance(asked, list) else []
+        outcome = {"type": "interrupt", "interrupts": asked}
         return self._leave(self._runs.pop(body.run_id), outcome)
 
     def finish_run(self, body: ev.RunFinished | ev.RunRecovered) -> Wire:

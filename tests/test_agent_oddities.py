@@ -1,0 +1,68 @@
+"""AG-UI and AI SDK over HTTP where a log holds what is legal and odd: a client is told what it can take, and never nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ledger.http import make_app
+from projector import events as ev
+from projector.events import to_event
+from projector.json_text import raw
+from stream import NewEvent
+from tests.agent_checks import check_valid
+from tests.asgi_streams import connect, resume
+from tests.ui_clients import AguiClient
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.applications import Starlette
+
+    from ledger import Ledger
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def app(ledger: Ledger) -> AsyncIterator[Starlette]:
+    made = make_app(ledger)
+    yield made
+    made.state.service.followers.close()
+
+
+BEGUN = [ev.RunStarted("r", None, "submit", "r"), ev.MessageStarted("r", "r.1", "assistant"), ev.BlockStarted("r.1", 0, "text"),
+         ev.BlockDelta("r.1", 0, "well")]  # fmt: skip
+ENDED = [ev.BlockSealed("r.1", 0), ev.MessageFinished("r.1", "complete"), ev.RunFinished("r", "completed")]
+
+
+async def follow_all(ledger: Ledger, app: Starlette, odd: list[ev.Body | NewEvent]) -> list[AguiClient]:
+    """One who was there before something odd came, and one who comes after it: both are told all, to the end."""
+    await ledger.record("c", [to_event(body) for body in BEGUN])
+    clients = []
+    async with connect(app) as before, resume(app) as page:
+        await before.until(b"TEXT_MESSAGE_START")
+        await page.until(b"text-delta")
+        await ledger.record("c", [to_event(body) if isinstance(body, ev.Body) else body for body in odd])
+        async with connect(app) as after, resume(app) as late:
+            await after.until(b"MESSAGES_SNAPSHOT")
+            await ledger.record("c", [to_event(body) for body in ENDED])
+            for answer in (before, page, after, late):
+                await answer.end()
+    for answer in (before, page, after, late):
+        assert (answer.failure, answer.is_whole) == (None, True)
+    for answer in (before, after):
+        check_valid(answer.data())
+        client = AguiClient()
+        client.take(answer.data())
+        clients.append(client)
+    return clients
+
+
+@pytest.mark.parametrize("interrupts", ["null", "5", "true", '"ask"', "{}", "[1]", None])
+async def test_a_pause_that_asks_in_another_form_ends_the_run_on_the_wire(
+    ledger: Ledger, app: Starlette, interrupts: str | None
+) -> None:
+    await follow_all(ledger, app, [ev.RunPaused("r", raw(interrupts))])
