@@ -66,3 +66,25 @@ async def test_a_pause_that_asks_in_another_form_ends_the_run_on_the_wire(
     ledger: Ledger, app: Starlette, interrupts: str | None
 ) -> None:
     await follow_all(ledger, app, [ev.RunPaused("r", raw(interrupts))])
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["text", "tool_result"])
+async def test_a_result_that_is_redacted_while_its_run_goes_on(ledger: Ledger, app: Starlette, count: int, kind: str) -> None:
+    blocks = [{"kind": kind, "text": "[gone]"} | ({"tool_call_id": "k", "parts": "[]"} if kind == "tool_result" else {})] * count
+    odd = [
+        ev.BlockStarted("r.1", 1, "tool_call", "look", "k"), ev.BlockDelta("r.1", 1, "{}"), ev.BlockSealed("r.1", 1, parse="ok"),
+        ev.ToolResult("r", "r.2", "k", "ok", raw('[{"kind":"text","text":"secret"}]')),
+        ev.MessageRedacted("r.2", raw(json.dumps(blocks))),
+    ]  # fmt: skip
+    [_, late] = await follow_all(ledger, app, odd)
+    assert "secret" not in json.dumps(late.messages)
+    assert all("toolCallId" in message for message in late.messages if message["role"] == "tool")
+
+
+async def test_a_message_of_a_tool_that_speaks_is_not_shown(ledger: Ledger, app: Starlette) -> None:
+    odd = [
+        ev.MessageStarted("r", "r.2", "tool"), ev.BlockStarted("r.2", 0, "text"), ev.BlockDelta("r.2", 0, "odd"),
+    ]  # fmt: skip
+    for client in await follow_all(ledger, app, odd):
+        assert client.text() == "well"

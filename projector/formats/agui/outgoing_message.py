@@ -45,6 +45,8 @@ class OutgoingMessage:
             return []
         self._seen.add(body.block)
         block = self._open[body.block] = GrowingBlock(body)
+        if self._role == "tool":  # it has results only, and AG-UI no text of its own for it
+            return []
         if body.kind in _TEXT:
             return self._start_text(block)
         if self._role != "assistant":
@@ -119,7 +121,7 @@ class OutgoingMessage:
 
     def reopen(self, view: ClientView) -> Wire:
         """What is open is opened once more, for a client that shows `view`; of calls all that they have said."""
-        texts = [block for block in self._open.values() if block.kind in _TEXT] + ([self._text] if self._text else [])
+        texts = [block for block in self._open.values() if block.kind in _TEXT and block.ref] + ([self._text] if self._text else [])
         refs = dict.fromkeys(block.ref for block in texts)
         events = [text_start(ref, self._role, self._name, self._metadata()) for ref in refs]
         for block in self._open.values():
