@@ -88,3 +88,18 @@ async def test_a_message_of_a_tool_that_speaks_is_not_shown(ledger: Ledger, app:
     ]  # fmt: skip
     for client in await follow_all(ledger, app, odd):
         assert client.text() == "well"
+
+
+async def test_texts_that_are_whole_in_another_order_than_they_began_end_once(ledger: Ledger, app: Starlette) -> None:
+    odd = [ev.BlockStarted("r.1", 1, "text"), ev.BlockDelta("r.1", 1, " done"), ev.BlockSealed("r.1", 0)]
+    begun = [*BEGUN, *odd[:2]]
+    await ledger.record("c", [to_event(body) for body in begun])
+    async with connect(app) as answer:
+        await answer.until(b"TEXT_MESSAGE_START")
+        last = [ev.BlockSealed("r.1", 1), *ENDED]
+        await ledger.record("c", [to_event(body) for body in last])
+        await answer.end()
+    check_valid(answer.data())
+    client = AguiClient()
+    client.take(answer.data())
+    assert client.text() == "well done"

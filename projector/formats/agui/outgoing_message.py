@@ -89,7 +89,8 @@ class OutgoingMessage:
         rest = self._rest(block)
         if block.kind in _TEXT:
             del self._open[body.block]
-            return rest + ([] if self._text is block or self._is_open(block.ref) else ends(block))
+            goes_on = self._text is not None and self._text.ref == block.ref
+            return rest + ([] if goes_on or self._is_open(block.ref) else ends(block))
         if block.kind == "reasoning":
             known = self._known if self._known and self._known["id"] == block.ref else self._whole(block, body)[0]
             end, *after = self._end(body.block)
