@@ -103,3 +103,34 @@ async def test_texts_that_are_whole_in_another_order_than_they_began_end_once(le
     client = AguiClient()
     client.take(answer.data())
     assert client.text() == "well done"
+
+
+@pytest.mark.parametrize("cut", [1, 9, 17, 25])
+async def test_each_step_may_call_under_the_same_id(ledger: Ledger, app: Starlette, cut: int) -> None:
+    """Some models count their calls from 0 in each answer."""
+    bodies: list[ev.Body] = [ev.RunStarted("r", None, "submit", "r")]
+    for step in range(4):
+        name = f"r.{step}"
+        bodies += [
+            ev.RunStep("r", step, "started"), ev.MessageStarted("r", name, "assistant"),
+            ev.BlockStarted(name, 0, "tool_call", "look", "k"), ev.BlockDelta(name, 0, f'{{"n":{step}}}'),
+            ev.BlockSealed(name, 0, parse="ok"), ev.MessageFinished(name, "complete"),
+            ev.ToolResult("r", f"{name}r", "k", "ok", raw(f'[{{"kind":"text","text":"{step}"}}]')),
+            ev.RunStep("r", step, "finished"),
+        ]  # fmt: skip
+    bodies.append(ev.RunFinished("r", "completed"))
+    await ledger.record("c", [to_event(body) for body in bodies[:cut]])
+    async with connect(app) as agent, resume(app) as page:
+        await agent.until(b"MESSAGES_SNAPSHOT")
+        await ledger.record("c", [to_event(body) for body in bodies[cut:]])
+        await agent.end()
+        await page.end()
+    check_valid(agent.data())
+    client = AguiClient()
+    client.take(agent.data())
+    results = {message["toolCallId"]: message["content"] for message in client.messages if message["role"] == "tool"}
+    assert [(json.loads(said)["n"], results[ref]) for ref, _, said in client.calls()] == [(n, str(n)) for n in range(4)]
+    given = {chunk["toolCallId"]: chunk["input"]["n"] for chunk in page.data() if chunk["type"] == "tool-input-available"}
+    told = {chunk["toolCallId"]: chunk["output"] for chunk in page.data() if chunk["type"] == "tool-output-available"}
+    assert sorted(given.values()) == [0, 1, 2, 3]
+    assert {ref: str(n) for ref, n in given.items()} == told

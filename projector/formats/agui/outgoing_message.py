@@ -22,7 +22,7 @@ _TEXT: Final = ("text", "refusal")
 class OutgoingMessage:
     """Gives the events for what happens in one message.
 
-    `calls` are the ids of calls that are open anywhere, `shown` of those that a client shows already. `expected`: the
+    `calls` are the ids of calls that have gone out, `shown` of those that a client shows besides. `expected`: the
     messages of AG-UI that it becomes, where they are known.
     """
 
@@ -155,8 +155,6 @@ class OutgoingMessage:
         block = self._open.pop(number)
         if not block.ref or (block.kind in _TEXT and self._is_open(block.ref)):
             return []
-        if block.kind == "tool_call":
-            self._calls.discard(block.ref)
         return [*self._rest(block), *ends(block)]
 
     def _rest(self, block: GrowingBlock) -> Wire:
