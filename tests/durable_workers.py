@@ -48,7 +48,7 @@ class Worker(httpx.AsyncClient):
 class Meddler:
     """A store that lets somebody else act: right before an append of an event of a type, or right behind a look.
 
-    `before` is the type, or `(producer)` or `(bounds)` for the first such look; `(watermark)` is right before that of a producer.
+    `before` is the type, or `(producer)` or `(bounds)` for the first such look; `(watermark)` is before the first.
     """
 
     def __init__(self, store: EventStore, before: str, act: Callable[[], Awaitable[object]]) -> None:

@@ -11,7 +11,6 @@ from ledger.http import make_app
 from projector import events as ev
 from projector.events import to_event
 from projector.json_text import raw
-from stream import NewEvent
 from tests.agent_checks import check_valid
 from tests.asgi_streams import connect, resume
 from tests.ui_clients import AguiClient
@@ -38,14 +37,14 @@ BEGUN = [ev.RunStarted("r", None, "submit", "r"), ev.MessageStarted("r", "r.1", 
 ENDED = [ev.BlockSealed("r.1", 0), ev.MessageFinished("r.1", "complete"), ev.RunFinished("r", "completed")]
 
 
-async def follow_all(ledger: Ledger, app: Starlette, odd: list[ev.Body | NewEvent]) -> list[AguiClient]:
+async def follow_all(ledger: Ledger, app: Starlette, odd: list[ev.Body]) -> list[AguiClient]:
     """One who was there before something odd came, and one who comes after it: both are told all, to the end."""
     await ledger.record("c", [to_event(body) for body in BEGUN])
     clients = []
     async with connect(app) as before, resume(app) as page:
         await before.until(b"TEXT_MESSAGE_START")
         await page.until(b"text-delta")
-        await ledger.record("c", [to_event(body) if isinstance(body, ev.Body) else body for body in odd])
+        await ledger.record("c", [to_event(body) for body in odd])
         async with connect(app) as after, resume(app) as late:
             await after.until(b"MESSAGES_SNAPSHOT")
             await ledger.record("c", [to_event(body) for body in ENDED])
@@ -71,9 +70,11 @@ async def test_a_pause_that_asks_in_another_form_ends_the_run_on_the_wire(
 @pytest.mark.parametrize("count", [0, 1, 2])
 @pytest.mark.parametrize("kind", ["text", "tool_result"])
 async def test_a_result_that_is_redacted_while_its_run_goes_on(ledger: Ledger, app: Starlette, count: int, kind: str) -> None:
-    blocks = [{"kind": kind, "text": "[gone]"} | ({"tool_call_id": "k", "parts": "[]"} if kind == "tool_result" else {})] * count
+    more = {"tool_call_id": "k", "parts": "[]"} if kind == "tool_result" else {}
+    blocks = [{"kind": kind, "text": "[gone]"} | more] * count
     odd = [
-        ev.BlockStarted("r.1", 1, "tool_call", "look", "k"), ev.BlockDelta("r.1", 1, "{}"), ev.BlockSealed("r.1", 1, parse="ok"),
+        ev.BlockStarted("r.1", 1, "tool_call", "look", "k"), ev.BlockDelta("r.1", 1, "{}"),
+        ev.BlockSealed("r.1", 1, parse="ok"),
         ev.ToolResult("r", "r.2", "k", "ok", raw('[{"kind":"text","text":"secret"}]')),
         ev.MessageRedacted("r.2", raw(json.dumps(blocks))),
     ]  # fmt: skip
@@ -91,8 +92,7 @@ async def test_a_message_of_a_tool_that_speaks_is_not_shown(ledger: Ledger, app:
 
 
 async def test_texts_that_are_whole_in_another_order_than_they_began_end_once(ledger: Ledger, app: Starlette) -> None:
-    odd = [ev.BlockStarted("r.1", 1, "text"), ev.BlockDelta("r.1", 1, " done"), ev.BlockSealed("r.1", 0)]
-    begun = [*BEGUN, *odd[:2]]
+    begun = [*BEGUN, ev.BlockStarted("r.1", 1, "text"), ev.BlockDelta("r.1", 1, " done")]
     await ledger.record("c", [to_event(body) for body in begun])
     async with connect(app) as answer:
         await answer.until(b"TEXT_MESSAGE_START")

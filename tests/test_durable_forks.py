@@ -33,7 +33,7 @@ async def worker(store: EventStore) -> AsyncIterator[Worker]:
 
 
 async def add(worker: Worker, path: str, count: int) -> list[str]:
-    """The places behind messages that are added one by one: 0, 1, 2…"""
+    """The places behind messages that are added one by one."""
     return [(await worker.add(path, b"%d" % n)).headers["Stream-Next-Offset"] for n in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""Durable Streams as server-sent events: whoever reads them by the book gets what was written, and places that never go back."""
+"""Durable Streams as server-sent events: who reads by the book gets what was written, and no place goes back."""
 
 from __future__ import annotations
 

@@ -45,9 +45,7 @@ class OutgoingMessage:
             return []
         self._seen.add(body.block)
         block = self._open[body.block] = GrowingBlock(body)
-        if self._role == "tool":  # it has results only, and AG-UI no text of its own for it
-            return []
-        if body.kind in _TEXT:
+        if body.kind in _TEXT and self._role != "tool":  # AG-UI has no text of a tool: it gives results only
             return self._start_text(block)
         if self._role != "assistant":
             return []
@@ -122,8 +120,8 @@ class OutgoingMessage:
 
     def reopen(self, view: ClientView) -> Wire:
         """What is open is opened once more, for a client that shows `view`; of calls all that they have said."""
-        texts = [block for block in self._open.values() if block.kind in _TEXT and block.ref] + ([self._text] if self._text else [])
-        refs = dict.fromkeys(block.ref for block in texts)
+        texts = [block for block in self._open.values() if block.kind in _TEXT] + ([self._text] if self._text else [])
+        refs = dict.fromkeys(block.ref for block in texts if block.ref)
         events = [text_start(ref, self._role, self._name, self._metadata()) for ref in refs]
         for block in self._open.values():
             if block.kind == "reasoning" and block.ref:
