@@ -27,8 +27,8 @@ class Worker(httpx.AsyncClient):
         self.endpoint = DurableStreams(service)
         if clock_ms is not None:
             self.endpoint._streams._clock_ms = self.endpoint.expiry._clock_ms = clock_ms
-        app = wrap([Route(ROOT + "{path:path}", self.endpoint)], service)
-        super().__init__(transport=httpx.ASGITransport(app), base_url=ORIGIN + ROOT)
+        self.app = wrap([Route(ROOT + "{path:path}", self.endpoint)], service)
+        super().__init__(transport=httpx.ASGITransport(self.app), base_url=ORIGIN + ROOT)
 
     async def make(self, path: str, media: str = "text/plain", content: bytes = b"", **headers: str) -> httpx.Response:
         """PUT; `Stream_TTL="5"` stands for the header."""
@@ -48,7 +48,7 @@ class Worker(httpx.AsyncClient):
 class Meddler:
     """A store that lets somebody else act: right before an append of an event of a type, or right behind a look.
 
-    `before` is the type, or `(producer)` or `(bounds)` for the first such look.
+    `before` is the type, or `(producer)` or `(bounds)` for the first such look; `(watermark)` is before the first.
     """
 
     def __init__(self, store: EventStore, before: str, act: Callable[[], Awaitable[object]]) -> None:
@@ -65,6 +65,8 @@ class Meddler:
         return await self._store.append(stream_id, events, **more)
 
     async def producer(self, stream_id: str, producer_id: str) -> Any:
+        if self._before == "(watermark)":
+            await self._once()
         found = await self._store.producer(stream_id, producer_id)
         if self._before == "(producer)":
             await self._once()

@@ -13,7 +13,7 @@ import httpx
 import msgspec
 import pytest
 
-from ledger import open_ledger
+from ledger import NoConversation, open_ledger
 from ledger.http.server import listen
 from tests.faults.sizes import FULL
 from tests.serving import Served, serve
@@ -241,8 +241,9 @@ async def test_the_ledger_leaves_streams_of_the_protocol_alone(tmp_path: Path) -
             assert (await client.put("/v1/stream/run.started", headers=looks, json=events)).status_code == 201
             assert [each.conversation async for each in ledger.conversations()] == ["talk"]
             for path in ("talk", "run.started"):
-                with pytest.raises(Exception, match="begins with"):
-                    await ledger.compact(f"ds:{path}#1")
+                for do in (ledger.compact, ledger.erase):
+                    with pytest.raises(NoConversation, match="begins with"):
+                        await do(f"ds:{path}#1")
             refused = await client.post("/v1/conversations/ds:talk%231/events", json=events)
             assert refused.status_code in (400, 404, 422)
             assert (await client.get("/v1/stream/talk")).text == "x"

@@ -183,6 +183,8 @@ async def test_a_conversation_of_before_the_prefix_was_kept_can_be_read_and_move
         await ledger.import_file(file)
     assert (await ledger.import_file(file, into="moved")).conversations[0].head == 1
     assert (await ledger.erase("ds:old")).messages == 3
+    await ledger.store.append("ds:unseen", turns(2))
+    assert (await ledger.erase("ds:unseen")).messages == 2
 
 
 @pytest.mark.anyio

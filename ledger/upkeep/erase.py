@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from ledger.erasure import begin_erasure, finish_erasures
 from ledger.errors import LedgerBehind, LedgerDiverged, UnknownConversation
+from ledger.kinds import is_reserved, require_conversation
+from projector.foreign import is_foreign
 from stream import CorruptEvent
 from stream.limits import check_id
 
@@ -34,9 +36,19 @@ async def erase(engine: Engine, conversations: Sequence[str]) -> list[Erased]:
 
 async def _require(engine: Engine, conversation: str) -> None:
     try:
+        if is_reserved(conversation):
+            await _require_older(engine, conversation)
         await engine.require(conversation)
     except (LedgerBehind, LedgerDiverged, CorruptEvent):  # it goes anyway
         pass
     except UnknownConversation:
         if await engine.tables.conversation(conversation) is None:
             raise
+
+
+async def _require_older(engine: Engine, conversation: str) -> None:
+    """Raises `NoConversation` unless it is one of before the prefix was kept: what a protocol serves, its server deletes."""
+    position, bounds = await engine.tables.position(conversation), await engine.store.bounds(conversation)
+    is_empty = bounds.head == bounds.floor
+    if not (position.is_conversation or is_empty) and await is_foreign(engine.store, conversation, after=bounds.floor):
+        await require_conversation(engine.store, conversation, position, bounds)

@@ -22,7 +22,7 @@ _TEXT: Final = ("text", "refusal")
 class OutgoingMessage:
     """Gives the events for what happens in one message.
 
-    `calls` are the ids of calls that are open anywhere, `shown` of those that a client shows already. `expected`: the
+    `calls` are the ids of calls that have gone out, `shown` of those that a client shows besides. `expected`: the
     messages of AG-UI that it becomes, where they are known.
     """
 
@@ -45,7 +45,7 @@ class OutgoingMessage:
             return []
         self._seen.add(body.block)
         block = self._open[body.block] = GrowingBlock(body)
-        if body.kind in _TEXT:
+        if body.kind in _TEXT and self._role != "tool":  # AG-UI has no text of a tool: it gives results only
             return self._start_text(block)
         if self._role != "assistant":
             return []
@@ -87,7 +87,8 @@ class OutgoingMessage:
         rest = self._rest(block)
         if block.kind in _TEXT:
             del self._open[body.block]
-            return rest + ([] if self._text is block or self._is_open(block.ref) else ends(block))
+            goes_on = self._text is not None and self._text.ref == block.ref
+            return rest + ([] if goes_on or self._is_open(block.ref) else ends(block))
         if block.kind == "reasoning":
             known = self._known if self._known and self._known["id"] == block.ref else self._whole(block, body)[0]
             end, *after = self._end(body.block)
@@ -120,7 +121,7 @@ class OutgoingMessage:
     def reopen(self, view: ClientView) -> Wire:
         """What is open is opened once more, for a client that shows `view`; of calls all that they have said."""
         texts = [block for block in self._open.values() if block.kind in _TEXT] + ([self._text] if self._text else [])
-        refs = dict.fromkeys(block.ref for block in texts)
+        refs = dict.fromkeys(block.ref for block in texts if block.ref)
         events = [text_start(ref, self._role, self._name, self._metadata()) for ref in refs]
         for block in self._open.values():
             if block.kind == "reasoning" and block.ref:
@@ -152,8 +153,6 @@ class OutgoingMessage:
         block = self._open.pop(number)
         if not block.ref or (block.kind in _TEXT and self._is_open(block.ref)):
             return []
-        if block.kind == "tool_call":
-            self._calls.discard(block.ref)
         return [*self._rest(block), *ends(block)]
 
     def _rest(self, block: GrowingBlock) -> Wire:

@@ -62,7 +62,7 @@ class AguiStreamWriter:
     run with its interrupts, usage stands with the end. Approvals, citations, media and later annotations have no event.
     What a reset or a redaction takes back has gone out: CUSTOM `tailfold.withdrawn` names the messages, and a client
     gets them anew. What can't be applied (an event of a message that nobody began) is left out; `feed` never raises.
-    Memory holds what is open.
+    Memory holds what is open, and the ids of calls.
     """
 
     def __init__(self, *, thread_id: str | None = None, run_id: str | None = None) -> None:
@@ -74,11 +74,11 @@ class AguiStreamWriter:
         self._steps: dict[tuple[str, int], tuple[str, list[str]]] = {}
         """Open steps: the name of each, and the messages that began in it."""
         self._calls: set[str] = set()
-        """The ids of calls that are open."""
+        """The ids of calls that have gone out."""
         self._shown: frozenset[str] = frozenset()
         """The ids of calls that a client shows: it takes another call under the same id for more of that one."""
         self._begun_as: dict[str, str] = {}
-        """Under which id a call went out that has another one in the end."""
+        """Under which id the newest call of an id went out: some models use the same ones again, or tell one in the end."""
         self._messages: dict[str, OutgoingMessage] = {}
         self._expected: dict[str, list[dict[str, Any]]] = {}
 
@@ -150,7 +150,7 @@ class AguiStreamWriter:
         message = self._messages.get(body.message_id)
         events = [] if message is None else message.start(body)
         ref = None if message is None else message.ref_of(body.block)
-        if ref and body.tool_call_id in self._shown:
+        if ref and body.tool_call_id is not None:
             self._begun_as[body.tool_call_id] = ref
         return events
 
@@ -180,7 +180,7 @@ class AguiStreamWriter:
         for message in self._messages.values():
             events += message.end_call(body.tool_call_id)
         ref = self._begun_as.get(body.tool_call_id, body.tool_call_id)
-        if body.tool_call_id in self._shown:
+        if ref != body.tool_call_id:
             events += [event for message in self._messages.values() for event in message.end_call(ref)]
         body = replace(body, tool_call_id=ref)
         expected = self._expected.pop(body.message_id, None)
@@ -223,7 +223,8 @@ class AguiStreamWriter:
         if body.run_id not in self._runs or len(self._runs) > 1:
             return []
         asked = plain(text_of(body.interrupts) or "[]")
-        outcome = {"type": "interrupt", "interrupts": [interrupt(one) for one in asked if isinstance(one, dict)]}
+        asked = [interrupt(one) for one in asked if isinstance(one, dict)] if isinstance(asked, list) else []
+        outcome = {"type": "interrupt", "interrupts": asked}
         return self._leave(self._runs.pop(body.run_id), outcome)
 
     def finish_run(self, body: ev.RunFinished | ev.RunRecovered) -> Wire:

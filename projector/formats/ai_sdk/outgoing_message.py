@@ -29,7 +29,7 @@ class OutgoingMessage:
         self._blocks: dict[tuple[str, int], GrowingBlock] = {}
         self._calls: dict[str, _Call] = {}
         self._begun_as: dict[str, str] = {}
-        """Under which id a call went out that has another one in the end."""
+        """Under which id the newest call of an id went out: some models use the same ones again, or tell one in the end."""
         self._parts = 0
         self._in_step = False
 
@@ -87,8 +87,10 @@ class OutgoingMessage:
         elif body.kind in _CALLS:
             chunks += self._enter(source)
             block.ref = body.tool_call_id or f"call_{body.message_id}_{body.block}"
-            if block.ref in self._calls and block.known is None:
+            while block.ref in self._calls and block.known is None:
                 block.ref += "~"
+            if body.tool_call_id is not None:
+                self._begun_as[body.tool_call_id] = block.ref
             part = block.known or _begun(block)
             self._calls[block.ref] = _Call(block, part)
             chunks.append(tool_start(part))
@@ -167,7 +169,8 @@ class OutgoingMessage:
         return [*chunks, said] if said is not None else chunks
 
     def _answer_by_provider(self, source: _Source, result: Block) -> Chunks:
-        call = self._calls.get(result.tool_call_id or "")
+        ref = self._begun_as.get(result.tool_call_id or "", result.tool_call_id)
+        call, result = self._calls.get(ref or ""), replace(result, tool_call_id=ref)
         if call is None:
             return []
         part = call.part

@@ -140,7 +140,7 @@ def _of_message(run: RunDraft, draft: MessageDraft) -> Iterator[ev.Body]:
     sealed = {number: block for number, (_, block) in draft.sealed.items()}
     results = [block for block in sealed.values() if block.kind == "tool_result"]
     if draft.role == "tool" and results:
-        [result] = results
+        result, *_ = results
         status: Any = result.status
         parts = raw(result.parts or "[]")
         yield ev.ToolResult(run.run_id, draft.id, result.tool_call_id or "", status, parts)

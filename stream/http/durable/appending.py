@@ -46,6 +46,9 @@ async def append(streams: Streams, stream: Stream, request: Request) -> Response
             watermark = await streams.watermark(stream, producer.id) if producer else None
             answer = decide(state, request, watermark)
             if answer is not None:
+                await streams.refresh(stream)
+                if stream.head != head:  # what the watermark told of may be newer than the state
+                    continue
                 await streams.renew(stream)
                 return answer
             try:

@@ -10,7 +10,7 @@ from stream.http.durable import messages
 from stream.http.durable import state as kinds
 from stream.http.durable.appending import split
 from stream.http.durable.headers import DEFAULT_MEDIA, Lifetime, about, is_closing, read_lifetime, read_media, read_whole
-from stream.http.durable.offsets import Offset, read_offset
+from stream.http.durable.offsets import Offset, generation_of, read_offset
 from stream.http.durable.paths import read_id, stream_id
 from stream.http.durable.reading import parts_up_to, read_page, spans
 from stream.http.durable.state import Opened, encode_opened
@@ -78,7 +78,7 @@ def answer_existing(stream: Stream, wanted: Wanted) -> Response:
 async def create(streams: Streams, path: str, number: int, wanted: Wanted) -> Stream | None:
     """Creates a stream that is no fork; None where somebody else was first. Raises `Problem` 400."""
     media = wanted.media or DEFAULT_MEDIA
-    opened = Opened(media, *wanted.lifetime, generation=number - 1)
+    opened = Opened(media, *wanted.lifetime, generation=generation_of(number))
     return await streams.create(path, number, _events(opened, wanted, split(wanted.body, media) if wanted.body else []))
 
 
@@ -111,7 +111,7 @@ async def create_fork(
         lifetime = Lifetime(state.config.ttl_s, state.config.expires_at, state.config.ends_at_ms)
     opened = Opened(
         media, *lifetime,
-        generation=max(number - 1, state.config.generation), source=source.id, forked_at=str(anchor), sub=wanted.sub,
+        generation=generation_of(number, state.config.generation), source=source.id, forked_at=str(anchor), sub=wanted.sub,
         parts=parts,
     )  # fmt: skip
     own = split(wanted.body, media) if wanted.body else []

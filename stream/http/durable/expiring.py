@@ -73,6 +73,8 @@ class Expiry:
             stream = await self._streams.open(stream_id)
             if self._streams.is_expired(stream) or stream.state.is_gone:
                 await self._streams.end(stream, only_expired=True)
+            elif stream.state.is_retired:  # who deleted its last fork may have been killed
+                await self._streams.settle(stream)
             ends_at_ms = stream.ends_at_ms()
         except CorruptEvent:  # it does not keep the others
             _LOG.error("durable.stream_unreadable", stream_id=stream_id)

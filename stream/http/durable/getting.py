@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from starlette.datastructures import Headers, QueryParams
     from starlette.types import Receive
 
+    from stream.http.durable.state import State
     from stream.http.durable.streams import Stream
     from stream.http.service import Service
     from stream.records import Event
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 ROTATE_S: Final = 60.0  # a connection of server-sent events lasts so long, then the client comes again
 _FRESH: Final = "private, max-age=60, stale-while-revalidate=300"  # what the protocol proposes (2.7)
 _GROWING: Final = "private, no-cache"  # the next look at the end shall see what was appended since
-_BREAKS: Final = re.compile(rb"\r\n|\r|\n")
+_BREAKS: Final = re.compile(rb"(?:\r\n|\r|\n)( ?)")
 _ENDS: Final = (DELETE, RETIRE)
 
 
@@ -127,7 +128,7 @@ class Reader:
                     batch = await follower.next()
                 except Truncated:
                     return None
-                pages, is_over = _pages_of(stream, batch)
+                pages, is_over = _pages_of(stream.state, batch, page.next)
                 if pages or is_over:
                     return pages[0] if pages else None
 
@@ -141,23 +142,27 @@ class Reader:
             if page.is_at_end:
                 break
             page = await read_page(self._service.store, stream, page.next)
+        place = page.next
         with self._service.tails.join(stream.id, after=page.head) as follower:
-            while (left_s := ends_at - anyio.current_time()) > 0:
-                batch: Sequence[Event] | None = None
-                try:
+            try:
+                while (left_s := ends_at - anyio.current_time()) > 0:
+                    batch: Sequence[Event] | None = None
                     with anyio.move_on_after(left_s):
                         batch = await follower.next()
-                except Truncated:
-                    return
-                if batch is None:
-                    return
-                frames, is_over = _frames_of(stream, batch, next_cursor(cursor))
-                for each in frames:
-                    yield each
-                if is_over:
-                    return
-                if not batch:
-                    yield b""
+                    if batch is None:
+                        return
+                    frames, place, is_over = _frames_of(stream, batch, place, next_cursor(cursor))
+                    for each in frames:
+                        yield each
+                    if is_over:
+                        return
+                    if not batch:
+                        stream.framed = None  # nobody is about to ask for it
+                        yield b""
+            except Truncated:
+                return
+            finally:
+                stream.framed = None  # others make it once more
 
     def _etag(self, stream: Stream, after: Offset, page: Page) -> str:
         """Of this life of the path, in this store, of the stretch, and of whether it is the last."""
@@ -165,24 +170,23 @@ class Reader:
         return f'"{self._service.store.incarnation[:8]}:{stream.number}:{after}:{page.next}{end}"'
 
 
-def _pages_of(stream: Stream, batch: Sequence[Event]) -> tuple[list[Page], bool]:
-    """What has come as pages, each at the end of what there is; and whether nothing comes any more."""
+def _pages_of(state: State, batch: Sequence[Event], after: Offset) -> tuple[list[Page], bool]:
+    """What has come behind a place as pages, each at the end of what there is; and whether nothing comes any more."""
     pages: list[Page] = []
     held: list[bytes] = []
-    place: Offset | None = None
+    place = after  # another process may have written what came: of where it ends, `state` need not know yet
     size_bytes = 0
     is_closed = any(event.type == CLOSE for event in batch)
     head = batch[-1].seq if batch else 0
-    for message, behind in messages_of(stream.state, batch):
-        if size_bytes >= PAGE_BYTES and place is not None:
+    for message, behind in messages_of(state, batch):
+        if size_bytes >= PAGE_BYTES:
             pages.append(Page(held, place, is_at_end=False, is_closed=False, head=head))
             held, size_bytes = [], 0
         held.append(message)
         place = behind
         size_bytes += len(message)
     if held or is_closed:
-        end = place if place is not None else stream.state.end
-        pages.append(Page(held, end, is_at_end=True, is_closed=is_closed, head=head))
+        pages.append(Page(held, place, is_at_end=True, is_closed=is_closed, head=head))
     return pages, is_closed or any(event.type in _ENDS for event in batch)
 
 
@@ -203,15 +207,16 @@ def _is_known(headers: Headers, etag: str) -> bool:
     return etag in given or "*" in given
 
 
-def _frames_of(stream: Stream, batch: Sequence[Event], cursor: str) -> tuple[list[bytes], bool]:
-    """What has come as events of the connection: made once for all who follow the stream and are not behind."""
+def _frames_of(stream: Stream, batch: Sequence[Event], after: Offset, cursor: str) -> tuple[list[bytes], Offset, bool]:
+    """What has come behind a place as events of the connection: made once for all who follow and are not behind."""
     known = stream.framed
     if known is None or known[0] is not batch or known[1] != cursor:
-        pages, is_over = _pages_of(stream, batch)
-        known = (batch, cursor, [_frame(page, stream.state.config.media, cursor) for page in pages], is_over)
+        pages, is_over = _pages_of(stream.state, batch, after)
+        frames = [_frame(page, stream.state.config.media, cursor) for page in pages]
+        known = (batch, cursor, frames, pages[-1].next if pages else after, is_over)
         if batch:
             stream.framed = known
-    return known[2], known[3]
+    return known[2:]
 
 
 def _frame(page: Page, media: str, cursor: str) -> bytes:
@@ -227,8 +232,11 @@ def _frame(page: Page, media: str, cursor: str) -> bytes:
 
 
 def _data(found: Sequence[bytes], media: str) -> bytes:
-    """An event of these messages: a line of data for each of their lines, no blank before it (2.9)."""
+    """An event of these messages: a line of data for each of their lines (2.9).
+
+    No blank stands before it unless it begins with one itself: whoever reads it takes one away.
+    """
     body = messages.join(found, media)
     if not messages.is_text(media):
         body = base64.b64encode(body)
-    return b"event: data\ndata:" + _BREAKS.sub(b"\ndata:", body) + b"\n\n"
+    return b"event: data" + _BREAKS.sub(rb"\ndata:\1\1", b"\n" + body) + b"\n\n"

@@ -14,6 +14,7 @@ _EPOCH_S: Final = 1_728_432_000  # 2024-10-09T00:00:00Z
 _INTERVAL_S: Final = 20
 _MAX_JITTER_S: Final = 3600
 _MAX_CURSOR_DIGITS: Final = 15
+_LIVES: Final = 1_000_000  # of a path, which are told apart
 
 
 class Offset(NamedTuple):
@@ -37,6 +38,12 @@ def read_offset(text: str) -> Offset:
     if found is None:
         raise Problem(400, "invalid_offset", f"an offset is -1, now, or one that this server gave, not {text[:40]!r}")
     return Offset(int(found[1]), int(found[2]))
+
+
+def generation_of(number: int, inherited: int = 0) -> int:
+    """The generation of a path's life by its number: not below that of its source, and never that of another life of it."""
+    own = number - 1
+    return own if own >= inherited else inherited + (own - inherited) % _LIVES
 
 
 def next_cursor(given: str | None, *, now_s: float | None = None) -> str:

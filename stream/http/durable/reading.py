@@ -107,7 +107,7 @@ async def _read(store: EventStore, part: Part, after: int) -> AsyncGenerator[Eve
         try:
             events = await store.read(part.stream_id, after=after, limit=min(limit, part.through - after))
         except Truncated as error:
-            floor = Offset(part.generation, part.start + error.floor)
+            floor = Offset(part.generation, part.start + min(error.floor, part.through))  # what is dropped may go further
             raise _gone("lies before what is kept", floor) from error
         if not events:
             raise _gone("lies in what was dropped meanwhile", part.end)

@@ -7,8 +7,10 @@ import contextlib
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from stream.clock import now_ms
-from stream.errors import CorruptEvent, SeqConflict, Truncated
+from stream.errors import CorruptEvent, SeqConflict, StoreBusy, StoreFull, Truncated
 from stream.http.durable import state as kinds
 from stream.http.durable.paths import read_id, stream_id
 from stream.http.durable.state import State, decode, encode
@@ -18,6 +20,7 @@ from stream.snapshots import retain
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from stream.http.durable.offsets import Offset
     from stream.records import AppendResult, Producer
     from stream.store import EventStore
 
@@ -43,7 +46,7 @@ class Stream:
         self.lock = asyncio.Lock()
         self.saved_head = 0
         self.unsaved_bytes = 0
-        self.framed: tuple[Sequence[Event], str, list[bytes], bool] | None = None
+        self.framed: tuple[Sequence[Event], str, list[bytes], Offset, bool] | None = None
         """What came last, and as what it is shown to those who follow."""
         self.is_finished = False
         """Whether nothing is left to do of its end."""
@@ -99,7 +102,7 @@ class Streams:
             if self.is_expired(stream):
                 await self.end(stream, only_expired=True)
             elif stream.state.is_retired and not stream.state.is_gone:
-                await self._settle(stream)
+                await self.settle(stream)
             if not stream.state.is_gone:
                 return stream
             following = await self._store.bounds(stream_id(path, number + 1))
@@ -110,22 +113,20 @@ class Streams:
 
     async def open(self, stream: str) -> Stream:
         """A life of a path by the id of its stream in the store, as it is now; its head is 0 where it never began."""
-        known = self._known.get(stream)
-        if known is None:
-            known = self._known[stream] = Stream(stream)
-            if len(self._known) > _KNOWN:
-                self._known.popitem(last=False)
-        self._known.move_to_end(stream)
+        known = self._known.get(stream) or Stream(stream)
+        self._know(known)
         await self.refresh(known)
         return known
 
     async def refresh(self, stream: Stream) -> None:
-        """Reads what was appended since. Raises `CorruptEvent` where nothing tells its configuration any more."""
+        """Reads what was appended since. Raises `CorruptEvent` where nothing tells what it is."""
         while True:
             bounds = await self._store.bounds(stream.id)
             if bounds.origin:
                 stream.state.is_gone = True
                 stream.head = max(stream.head, bounds.head)
+            if stream.head and stream.state.opened is None and not stream.state.is_gone:
+                raise CorruptEvent(stream.id, 1, "it does not begin as a stream of this protocol does")
             if stream.head >= bounds.head:
                 return
             if bounds.head - stream.head > SNAPSHOT_EVENTS or bounds.floor > stream.head:
@@ -133,9 +134,12 @@ class Streams:
             if bounds.floor > stream.head:
                 raise CorruptEvent(stream.id, bounds.floor, "it is truncated, and no snapshot tells what it was")
             with contextlib.suppress(Truncated):  # deleted meanwhile
-                stream.take(await self._store.read(stream.id, after=stream.head, limit=_PAGE_EVENTS))
-            if stream.head and stream.state.opened is None and not stream.state.is_gone:
-                raise CorruptEvent(stream.id, 1, "it does not begin as a stream of this protocol does")
+                events = await self._store.read(stream.id, after=stream.head, limit=_PAGE_EVENTS)
+                try:
+                    stream.take(events)
+                except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                    why = f"it is none of this protocol: {error}"
+                    raise CorruptEvent(stream.id, stream.head + 1, why) from error
 
     async def append(
         self, stream: Stream, events: Sequence[NewEvent], *, head: int, producer: Producer | None = None
@@ -149,7 +153,8 @@ class Streams:
             at = self._clock_ms()
             stream.take([Event(stream.id, result.first_seq + n, e.type, e.data, at) for n, e in enumerate(events)])
             if stream.head - stream.saved_head >= SNAPSHOT_EVENTS or stream.unsaved_bytes >= SNAPSHOT_BYTES:
-                await self.save(stream)
+                with contextlib.suppress(StoreBusy, StoreFull):  # the events are there all the same: it is saved later
+                    await self.save(stream)
         return result
 
     async def watermark(self, stream: Stream, producer_id: str) -> Producer | None:
@@ -163,7 +168,7 @@ class Streams:
             await self.append(stream, events, head=0)
         except SeqConflict:
             return None
-        self._known[stream.id] = stream
+        self._know(stream)
         self._remember(path, number)
         return stream
 
@@ -181,7 +186,10 @@ class Streams:
         return ends_at_ms is not None and self._clock_ms() >= ends_at_ms
 
     async def renew(self, stream: Stream) -> None:
-        """Begins its time to live again. It is durable when a twentieth of it has passed since it last was."""
+        """Begins its time to live again. It is durable when a twentieth of it has passed since it last was.
+
+        Where there is no room for that only this process knows: what can be read is read.
+        """
         if not stream.is_there or stream.state.config.ttl_s is None:
             return
         stream.renewed_ms = max(stream.renewed_ms, self._clock_ms())
@@ -190,6 +198,8 @@ class Streams:
                 await self.append(stream, [NewEvent(kinds.TOUCH, b"")], head=stream.head)
             except SeqConflict:
                 await self.refresh(stream)
+            except (StoreBusy, StoreFull):
+                return
             else:
                 return
 
@@ -263,7 +273,7 @@ class Streams:
             await self.refresh(fork)
         return not fork.state.is_gone and fork.state.config.source == source_id
 
-    async def _settle(self, stream: Stream) -> None:
+    async def settle(self, stream: Stream) -> None:
         """Ends the forks that have expired, and then perhaps this one, which was kept for them."""
         for fork_id in list(stream.state.forks):
             if await self._lives(fork_id, stream.id):
@@ -293,6 +303,12 @@ class Streams:
         if newest:
             self._remember(path, newest)
         return newest
+
+    def _know(self, stream: Stream) -> None:
+        self._known[stream.id] = stream
+        self._known.move_to_end(stream.id)
+        if len(self._known) > _KNOWN:
+            self._known.popitem(last=False)
 
     def _remember(self, path: str, number: int) -> None:
         self._numbers[path] = max(number, self._numbers.get(path, 0))

@@ -1,0 +1,136 @@
+"""AG-UI and AI SDK over HTTP where a log holds what is legal and odd: a client is told what it can take, and never nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ledger.http import make_app
+from projector import events as ev
+from projector.events import to_event
+from projector.json_text import raw
+from tests.agent_checks import check_valid
+from tests.asgi_streams import connect, resume
+from tests.ui_clients import AguiClient
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.applications import Starlette
+
+    from ledger import Ledger
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def app(ledger: Ledger) -> AsyncIterator[Starlette]:
+    made = make_app(ledger)
+    yield made
+    made.state.service.followers.close()
+
+
+BEGUN = [ev.RunStarted("r", None, "submit", "r"), ev.MessageStarted("r", "r.1", "assistant"), ev.BlockStarted("r.1", 0, "text"),
+         ev.BlockDelta("r.1", 0, "well")]  # fmt: skip
+ENDED = [ev.BlockSealed("r.1", 0), ev.MessageFinished("r.1", "complete"), ev.RunFinished("r", "completed")]
+
+
+async def follow_all(ledger: Ledger, app: Starlette, odd: list[ev.Body]) -> list[AguiClient]:
+    """One who was there before something odd came, and one who comes after it: both are told all, to the end."""
+    await ledger.record("c", [to_event(body) for body in BEGUN])
+    clients = []
+    async with connect(app) as before, resume(app) as page:
+        await before.until(b"TEXT_MESSAGE_START")
+        await page.until(b"text-delta")
+        await ledger.record("c", [to_event(body) for body in odd])
+        async with connect(app) as after, resume(app) as late:
+            await after.until(b"MESSAGES_SNAPSHOT")
+            await ledger.record("c", [to_event(body) for body in ENDED])
+            for answer in (before, page, after, late):
+                await answer.end()
+    for answer in (before, page, after, late):
+        assert (answer.failure, answer.is_whole) == (None, True)
+    for answer in (before, after):
+        check_valid(answer.data())
+        client = AguiClient()
+        client.take(answer.data())
+        clients.append(client)
+    return clients
+
+
+@pytest.mark.parametrize("interrupts", ["null", "5", "true", '"ask"', "{}", "[1]", None])
+async def test_a_pause_that_asks_in_another_form_ends_the_run_on_the_wire(
+    ledger: Ledger, app: Starlette, interrupts: str | None
+) -> None:
+    await follow_all(ledger, app, [ev.RunPaused("r", raw(interrupts))])
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["text", "tool_result"])
+async def test_a_result_that_is_redacted_while_its_run_goes_on(ledger: Ledger, app: Starlette, count: int, kind: str) -> None:
+    more = {"tool_call_id": "k", "parts": "[]"} if kind == "tool_result" else {}
+    blocks = [{"kind": kind, "text": "[gone]"} | more] * count
+    odd = [
+        ev.BlockStarted("r.1", 1, "tool_call", "look", "k"), ev.BlockDelta("r.1", 1, "{}"),
+        ev.BlockSealed("r.1", 1, parse="ok"),
+        ev.ToolResult("r", "r.2", "k", "ok", raw('[{"kind":"text","text":"secret"}]')),
+        ev.MessageRedacted("r.2", raw(json.dumps(blocks))),
+    ]  # fmt: skip
+    [_, late] = await follow_all(ledger, app, odd)
+    assert "secret" not in json.dumps(late.messages)
+    assert all("toolCallId" in message for message in late.messages if message["role"] == "tool")
+
+
+async def test_a_message_of_a_tool_that_speaks_is_not_shown(ledger: Ledger, app: Starlette) -> None:
+    odd = [
+        ev.MessageStarted("r", "r.2", "tool"), ev.BlockStarted("r.2", 0, "text"), ev.BlockDelta("r.2", 0, "odd"),
+    ]  # fmt: skip
+    for client in await follow_all(ledger, app, odd):
+        assert client.text() == "well"
+
+
+async def test_texts_that_are_whole_in_another_order_than_they_began_end_once(ledger: Ledger, app: Starlette) -> None:
+    begun = [*BEGUN, ev.BlockStarted("r.1", 1, "text"), ev.BlockDelta("r.1", 1, " done")]
+    await ledger.record("c", [to_event(body) for body in begun])
+    async with connect(app) as answer:
+        await answer.until(b"TEXT_MESSAGE_START")
+        last = [ev.BlockSealed("r.1", 1), *ENDED]
+        await ledger.record("c", [to_event(body) for body in last])
+        await answer.end()
+    check_valid(answer.data())
+    client = AguiClient()
+    client.take(answer.data())
+    assert client.text() == "well done"
+
+
+@pytest.mark.parametrize("cut", [1, 9, 17, 25])
+async def test_each_step_may_call_under_the_same_id(ledger: Ledger, app: Starlette, cut: int) -> None:
+    """Some models count their calls from 0 in each answer."""
+    bodies: list[ev.Body] = [ev.RunStarted("r", None, "submit", "r")]
+    for step in range(4):
+        name = f"r.{step}"
+        bodies += [
+            ev.RunStep("r", step, "started"), ev.MessageStarted("r", name, "assistant"),
+            ev.BlockStarted(name, 0, "tool_call", "look", "k"), ev.BlockDelta(name, 0, f'{{"n":{step}}}'),
+            ev.BlockSealed(name, 0, parse="ok"), ev.MessageFinished(name, "complete"),
+            ev.ToolResult("r", f"{name}r", "k", "ok", raw(f'[{{"kind":"text","text":"{step}"}}]')),
+            ev.RunStep("r", step, "finished"),
+        ]  # fmt: skip
+    bodies.append(ev.RunFinished("r", "completed"))
+    await ledger.record("c", [to_event(body) for body in bodies[:cut]])
+    async with connect(app) as agent, resume(app) as page:
+        await agent.until(b"MESSAGES_SNAPSHOT")
+        await ledger.record("c", [to_event(body) for body in bodies[cut:]])
+        await agent.end()
+        await page.end()
+    check_valid(agent.data())
+    client = AguiClient()
+    client.take(agent.data())
+    results = {message["toolCallId"]: message["content"] for message in client.messages if message["role"] == "tool"}
+    assert [(json.loads(said)["n"], results[ref]) for ref, _, said in client.calls()] == [(n, str(n)) for n in range(4)]
+    given = {chunk["toolCallId"]: chunk["input"]["n"] for chunk in page.data() if chunk["type"] == "tool-input-available"}
+    told = {chunk["toolCallId"]: chunk["output"] for chunk in page.data() if chunk["type"] == "tool-output-available"}
+    assert sorted(given.values()) == [0, 1, 2, 3]
+    assert {ref: str(n) for ref, n in given.items()} == told
