@@ -224,6 +224,28 @@ async def test_a_look_at_the_feed_that_fails_is_made_up_for(tmp_path: Path, monk
     assert failed
 
 
+async def test_a_process_that_always_has_something_to_do_hears_of_others_all_the_same(tmp_path: Path) -> None:
+    path, seen = str(tmp_path / "log.db"), list[tuple[str, tuple[Event, ...]]]()
+    async with open_store(path) as store, open_store(path) as other, anyio.create_task_group() as tasks:
+
+        async def work() -> None:
+            while True:
+                await store.database.write(lambda sql: sql("SELECT 1"))
+
+        await store.append("s", new(1))
+        await joined(Tails(store), ["s"], tasks, seen)
+        for _ in range(3):
+            tasks.start_soon(work)
+        await asyncio.sleep(0.1)
+        seen.clear()
+        await other.append("s", new(1))
+        with anyio.fail_after(5):
+            while not seen:
+                await asyncio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+    assert [event.seq for _, batch in seen for event in batch] == [2]
+
+
 async def test_nothing_is_asked_while_nothing_moves(store: Store) -> None:
     counted = Counted(store)
     async with anyio.create_task_group() as tasks:
