@@ -180,6 +180,16 @@ def test_who_never_knew_a_conversation_gets_404_and_who_did_is_told_that_there_i
         assert next(frames).id == "1"
 
 
+def test_who_was_told_that_there_is_nothing_comes_back_with_that_and_waits_for_the_first(chat: str) -> None:
+    """A 404 would end an EventSource for ever, and what it was told is a position like any other."""
+    with follow(f"{chat}/events", Last_Event_ID="4") as frames:
+        last = next(frames).id
+    with follow(f"{chat}/events", Last_Event_ID=last) as frames:
+        assert frames.status == 200
+        post(chat, [new("tick")])
+        assert next(frames).id == "1"
+
+
 def compacted(chat: str) -> int:
     """A turn that is committed, and one under way; the head."""
     post(chat, run("r1", "what was said"))
