@@ -115,13 +115,13 @@ class Follower:
             await tail.moved.wait()
 
     async def _catch_up(self) -> tuple[Event, ...]:
-        events = tuple(await self._store.read(self._tail.stream_id, after=self.after, limit=self._page_events))
+        events = await self._store.read(self._tail.stream_id, after=self.after, limit=self._page_events)
         size_bytes = sum(len(event.data) + _EVENT_BYTES for event in events)
         if size_bytes > _BATCH_BYTES:
-            self._page_events = max(1, self._page_events * _BATCH_BYTES // size_bytes)
+            self._page_events = max(1, len(events) * _BATCH_BYTES // size_bytes)
         elif 2 * size_bytes < _BATCH_BYTES:
             self._page_events = min(2 * self._page_events, _PAGE_EVENTS)
-        return events
+        return next((batch for batch, _ in _cut(events)), ())  # large ones behind many small ones come a few at a time, too
 
     async def _begin(self) -> None:
         tail = self._tail

@@ -37,7 +37,7 @@ def refusal(status: int, *lines: str, body: bytes = b"") -> bytes:
 
 def asked_after(request: bytes) -> int:
     """The position in a request."""
-    return int(request.lower().partition(b"last-event-id: ")[2].split(b"\r\n")[0])
+    return int(request.lower().partition(b"last-event-id: ")[2].split(b"\r\n")[0] or 0)
 
 
 @contextlib.asynccontextmanager

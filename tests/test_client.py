@@ -258,6 +258,32 @@ async def test_a_position_below_the_floor_or_of_another_store_gets_a_snapshot_of
                 bounds = await ledger.store.bounds("c")
 
 
+async def test_nothing_is_a_position_only_for_who_was_told_so(tmp_path: Path, short_pauses: None) -> None:
+    """An unknown conversation is refused; one that went with an older copy of the store is waited for."""
+    del short_pauses
+    with serve(tmp_path / "talks.db") as server:
+        url = f"{server.url}/v1/conversations/c/events"
+        with pytest.raises(RemoteRefused):
+            await anext(follow_remote(url))
+        async with aclosing(follow_remote(url, after=4)) as events:
+            with anyio.fail_after(30):
+                assert (await anext(events)).seq == 0
+                await asyncio.to_thread(server.restart)
+                following = asyncio.ensure_future(anext(events))
+                await asyncio.sleep(0.5)
+                async with open_store(server.database) as store:
+                    await store.append("c", numbered(1, 1))
+                assert await following == RemoteEvent(1, "n.n", b'{"n":1}')
+
+
+async def test_the_position_is_the_one_that_is_given_and_not_one_in_the_address(short_pauses: None) -> None:
+    del short_pauses
+    async with answering(lambda _, request: HEAD + frames(asked_after(request) + 1, 2)) as (url, requests):
+        check(await pull(f"{url}/events?after=1&x=%2F", 2), 2)
+    assert b"/events?x=" in requests[0]
+    assert b"after" not in requests[0]
+
+
 async def test_a_silent_connection_is_given_up_and_a_heartbeat_keeps_one(short_pauses: None) -> None:
     del short_pauses
     connections = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from http.client import HTTPConnection
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -123,6 +124,7 @@ def test_a_type_with_line_breaks_makes_no_field_of_its_own() -> None:
         (b'[{"type":"run.started","data":{}}]', 422, 0), (b'[{"type":"snapshot","data":{}}]', 422, 0),
         (b'[{"type":"\\ud800","data":{}}]', 422, 0), (b'[{"type":"a","data":{"b":"\xff"}}]', 400, None),
         (b'[{"type":"%s","data":{}}]' % (b"a" * 65), 422, 0), (b"[" * 5000, 400, None),
+        (b'[{"type":"a","data":{},"\\udfff":1}]', 422, 0),
     ],
 )  # fmt: skip
 def test_what_can_not_be_taken_is_refused_with_its_place_and_nothing_is_kept(
@@ -145,6 +147,17 @@ def test_a_body_of_another_type_or_above_the_limit_is_not_taken(chat: str) -> No
     pieces = (large[at : at + 65536] for at in range(0, len(large), 65536))
     assert HTTP.post(f"{chat}/events", content=pieces, headers=JSON).status_code == 413
     assert HTTP.get(chat).status_code == 404
+
+
+def test_who_sends_too_much_gets_the_answer_and_goes_on_over_the_same_connection(served: Served) -> None:
+    """A client that reads only when all is sent would meet a reset in its place."""
+    connection = HTTPConnection("127.0.0.1", served.port, timeout=20)
+    for body, status in ((b" " * 20_000_000, 413), (b"[]", 200)):
+        connection.request("POST", "/v1/conversations/large/events", body, JSON)
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == status
+    connection.close()
 
 
 def test_an_append_elsewhere_than_expected_is_a_conflict_that_tells_the_head(chat: str) -> None:
@@ -177,6 +190,16 @@ def test_who_never_knew_a_conversation_gets_404_and_who_did_is_told_that_there_i
         nothing = next(frames)
         post(chat, [new("tick")])
         assert (nothing.id, nothing.event, nothing.said["messages"]) == ("0", "snapshot", [])
+        assert next(frames).id == "1"
+
+
+def test_who_was_told_that_there_is_nothing_comes_back_with_that_and_waits_for_the_first(chat: str) -> None:
+    """A 404 would end an EventSource for ever, and what it was told is a position like any other."""
+    with follow(f"{chat}/events", Last_Event_ID="4") as frames:
+        last = next(frames).id
+    with follow(f"{chat}/events", Last_Event_ID=last) as frames:
+        assert frames.status == 200
+        post(chat, [new("tick")])
         assert next(frames).id == "1"
 
 

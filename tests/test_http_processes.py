@@ -138,6 +138,28 @@ def test_a_server_that_is_told_to_stop_lets_followers_go_at_once_and_ends_well(s
             next(frames)
 
 
+def test_beyond_the_limit_an_eventsource_is_let_go_to_come_back_and_others_are_told(tmp_path: Path) -> None:
+    with serve(tmp_path / "talks.db", "--max-connections", "2", "--cors", "https://app.example") as server:
+        post(server.url, 1)
+        url = f"{server.url}/v1/conversations/c"
+        with follow(f"{url}/events") as one, follow(f"{url}/events") as other:
+            assert [next(frames).id for frames in (one, other)] == ["1", "1"]
+            refused = HTTP.get(url, headers={"Origin": "https://app.example"})
+            assert (refused.status_code, refused.json()["error"]) == (503, "too_many_connections")
+            assert refused.headers["retry-after"] == "5"
+            assert refused.headers["access-control-allow-origin"] == "https://app.example"
+            with follow(f"{url}/events", Accept="text/event-stream") as third:  # any other answer would end it for ever
+                assert (third.status, third.response.headers["content-type"]) == (200, "text/event-stream")
+                with pytest.raises(httpx.RemoteProtocolError):
+                    next(third)
+            assert HTTP.post(f"{url}/events", json=[]).status_code == 503
+            other.response.close()
+            until = time.monotonic() + 5
+            while HTTP.get(url).status_code != 200 and time.monotonic() < until:
+                time.sleep(0.02)
+            assert HTTP.get(url).status_code == 200
+
+
 def test_what_was_answered_is_there_after_a_kill_and_a_retry_adds_nothing(server: Served) -> None:
     for number in range(1, 41):
         attempt = partial(post, server.url, number, Expected_Seq=str(number - 1), Idempotency_Key=f"k{number}")

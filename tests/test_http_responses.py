@@ -12,7 +12,7 @@ from ledger.http.connections import Connection
 from ledger.http.server import Server, listen
 from stream import open_store
 from stream.http import EventStream, Followers
-from stream.http.service import serve_store, wrap
+from stream.http.service import running, serve_store, wrap
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -52,6 +52,21 @@ async def test_a_head_is_answered_and_ends() -> None:
     sent = await respond("HEAD", b"never sent")
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
     assert (sent[0]["status"], sent[1]["body"]) == (200, b"")
+
+
+async def test_a_task_that_fails_ends_nobody_who_follows() -> None:
+    async def fail() -> None:
+        raise RuntimeError("it fails")
+
+    async with open_store("memory:") as store:
+        service = serve_store(store)
+        service.tasks.append(fail)
+        async with running(service):
+            with service.followers.enter() as follower:
+                await anyio.sleep(0.05)
+            assert not service.followers.is_closed
+            assert not follower.scope.cancel_called
+        assert service.followers.is_closed
 
 
 async def test_a_connection_on_which_no_request_becomes_whole_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:

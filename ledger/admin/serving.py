@@ -26,7 +26,9 @@ def serve(
     cors: Annotated[list[str] | None, typer.Option(help="A page's origin that may read this, or *.", metavar="ORIGIN")] = None,
     long_poll_timeout: Annotated[float, typer.Option(help="How long a long-poll waits, in seconds.", min=0.1)] = 30.0,
     max_body: Annotated[int, typer.Option(help="The largest body that is taken, in bytes.", min=1024)] = 16 * 1024 * 1024,
-    max_connections: Annotated[int | None, typer.Option(help="More at once are answered 503.", min=1)] = None,
+    max_connections: Annotated[
+        int | None, typer.Option(help="More at once are answered 503; an EventSource comes back.", min=1)
+    ] = None,
 ) -> None:  # fmt: skip
     """Serve conversations and streams over HTTP, until Ctrl-C."""
     try:

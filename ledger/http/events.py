@@ -79,7 +79,7 @@ class Events:
         conversation = await admit(self._service, "read", request)
         last = request.headers.get("last-event-id")
         after = read_number("Last-Event-ID", last) if last else query_number(request, "after", 0)
-        if not after:
+        if not after and not last:
             await self._require(conversation)
         source = self._frames(conversation, after, query_text(request, "incarnation"))
         return EventStream(source, self._service.followers, {INCARNATION: self._service.store.incarnation})
@@ -117,7 +117,7 @@ class Events:
         return answer({"first_seq": done.first_seq, "last_seq": done.last_seq})
 
     async def _require(self, conversation: str) -> None:
-        """Raises `UnknownConversation` for one that never was; who has a position knew it, and is told what there is.
+        """Raises `UnknownConversation` for one that never was; who was told a position, also 0, is told what there is.
 
         A client of server-sent events never comes back after any other answer than 200: what passes must not give one.
         """

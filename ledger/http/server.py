@@ -10,27 +10,35 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 
 from ledger.http.connections import Connection
+from stream.http import EventStream, Problem, Wrapped
+from stream.http.sse import BrokenOff
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncGenerator, Iterator
 
     from starlette.applications import Starlette
+    from starlette.types import Receive, Scope, Send
 
 KEEP_ALIVE_S: Final = 75  # longer than the pools of clients keep a connection, so that none is closed under a request
 MAX_HEAD_BYTES: Final = 32 * 1024  # of a request's first line and headers
 _UNREAD_MS: Final = 60_000
 _BACKLOG: Final = 2048
 _OPEN_FILES: Final = 65_536
+_COME_BACK_S: Final = 5
 
 
 class Server(uvicorn.Server):
     """Ends those who follow first, so that it need not wait for them."""
 
     def __init__(self, app: Starlette, *, max_connections: int | None = None) -> None:
+        self._app = app
         self._service = app.state.service
+        self._max_connections = max_connections
+        self._refusal = Wrapped(self._refuse, self._service.cors_origins, self._service.hosts)
         super().__init__(
             uvicorn.Config(
-                app,
+                self._serve_one,
+                interface="asgi3",
                 log_config=None,
                 access_log=False,
                 lifespan="on",
@@ -39,11 +47,23 @@ class Server(uvicorn.Server):
                 h11_max_incomplete_event_size=MAX_HEAD_BYTES,
                 ws="none",
                 timeout_keep_alive=KEEP_ALIVE_S,
-                limit_concurrency=max_connections,
                 timeout_graceful_shutdown=5,
             )
         )
         logging.getLogger("uvicorn.error").addFilter(_is_news)
+
+    async def _serve_one(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_full = self._max_connections is not None and len(self.server_state.connections) > self._max_connections
+        await (self._refusal if is_full and scope["type"] == "http" else self._app)(scope, receive, send)
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """An EventSource takes any other answer than 200 for the last one: it gets that, and is cut off to come back."""
+        if scope["method"] == "GET" and b"text/event-stream" in dict(scope["headers"]).get(b"accept", b""):
+            await EventStream(_come_back(), self._service.followers)(scope, receive, send)
+            return
+        why = f"{self._max_connections} connections are all that this server takes at once"
+        headers = {"Retry-After": str(_COME_BACK_S), "Connection": "close"}
+        await Problem(503, "too_many_connections", why, headers=headers).answer()(scope, receive, send)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -56,6 +76,11 @@ class Server(uvicorn.Server):
         """Ends all who follow, then everything else."""
         self._service.followers.close()
         await super().shutdown(sockets)
+
+
+async def _come_back() -> AsyncGenerator[bytes, None]:
+    yield b"retry: %d\n\n" % (_COME_BACK_S * 1000)
+    raise BrokenOff
 
 
 def listen(host: str, port: int) -> socket.socket:

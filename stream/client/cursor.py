@@ -32,6 +32,8 @@ class Cursor:
         """Raises `ValueError` for a position that is none."""
         self.last = check_position("after", after)
         self.incarnation = None if incarnation is None else check_text("incarnation", incarnation)
+        self.is_told = self.last > 0
+        """Whether there is a position to go on from. A server knows no stream that never was, and of whom it told 0."""
         self._url = url
         self._fruitless = 0
 
@@ -48,7 +50,7 @@ class Cursor:
             return None
         seq = int(frame.id) if frame.id.isascii() and frame.id.isdecimal() and len(frame.id) <= _MAX_DIGITS else -1
         if frame.event == SNAPSHOT and (said := _read_snapshot(frame.data)) is not None and said.seq == seq:
-            self._fruitless = 0
+            self._fruitless, self.is_told = 0, True
             self.last, self.incarnation = seq, said.incarnation or self.incarnation
             return RemoteSnapshot(seq, said.incarnation, frame.data.encode())
         if seq != self.last + 1:
@@ -56,7 +58,7 @@ class Cursor:
             if self._fruitless >= _FRUITLESS:
                 raise RemoteOutOfOrder(self._url, self.last + 1, frame.id[:_MAX_DIGITS])
             raise Passing(f"event {frame.id[:_MAX_DIGITS]!r} came where {self.last + 1} was due")
-        self._fruitless = 0
+        self._fruitless, self.is_told = 0, True
         self.last = seq
         return RemoteEvent(seq, frame.event, frame.data.encode())
 

@@ -108,7 +108,7 @@ async def _ask(
     url = place.url
     if cursor.incarnation is not None:
         url = url.copy_merge_params({"incarnation": cursor.incarnation})
-    headers = {**place.headers, "Last-Event-ID": str(cursor.last)}
+    headers = place.headers | ({"Last-Event-ID": str(cursor.last)} if cursor.is_told else {})
     try:
         async with client.stream("GET", url, headers=headers, timeout=place.timeout, follow_redirects=False) as answer:
             if not await check_answer(place.shown, answer):
@@ -128,4 +128,4 @@ def _read_url(url: str) -> httpx.URL:
         raise ValueError(f"url {str(url)[:80]!r} is none: {error}") from error
     if place.scheme not in ("http", "https") or not place.host:
         raise ValueError(f"url {str(url)[:80]!r} must begin with http:// or https:// and name a host")
-    return place
+    return place.copy_remove_param("after") if "after" in place.params else place  # the position is what was given

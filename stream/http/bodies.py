@@ -68,6 +68,5 @@ def read_json_text(body: bytes, kind: type[T]) -> T:
 
 
 def _too_large(max_bytes: int) -> Problem:
-    return Problem(
-        413, "too_large", f"a body may have {max_bytes} bytes here: send less at once", headers={"Connection": "close"}
-    )
+    # Without `Connection: close`: whoever still sends would lose the answer to a reset, and what comes is let go unread.
+    return Problem(413, "too_large", f"a body may have {max_bytes} bytes here: send less at once")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -59,7 +60,14 @@ class Problem(Exception):
             "detail": str(self),
             **self.more,
         }
-        return Response(msgspec.json.encode(body), self.status, self.headers, MEDIA_TYPE)
+        return Response(_encode(body), self.status, self.headers, MEDIA_TYPE)
+
+
+def _encode(body: dict[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:  # it repeats something of the request, with a lone surrogate in it
+        return json.dumps(body).encode()
 
 
 async def answer_error(request: Request, error: Exception) -> Response:

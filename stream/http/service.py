@@ -7,6 +7,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
+import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from stream.store import EventStore
 
 ErrorHandler: TypeAlias = "Callable[[Request, Any], Awaitable[Response]]"
+_LOG: Final = structlog.get_logger("tailfold.http")
 _NONE: Final[Mapping[type[Exception], Any]] = {}
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 LONG_POLL_S: Final = 30.0
@@ -66,16 +68,26 @@ def serve_store(store: EventStore, **options: Any) -> Service:
 
 @contextlib.asynccontextmanager
 async def running(service: Service) -> AsyncIterator[None]:
-    """While the block lasts, those who never read are let go and its tasks run; at its end all who follow are ended."""
+    """While the block lasts, those who never read are let go and its tasks run; at its end all who follow are ended.
+
+    A task that fails is logged and ends alone: what it does is missing then, and everything else is served.
+    """
     async with anyio.create_task_group() as group:
         group.start_soon(service.followers.watch)
         for task in service.tasks:
-            group.start_soon(task)
+            group.start_soon(_run, task)
         try:
             yield
         finally:
             service.followers.close()
             group.cancel_scope.cancel()
+
+
+async def _run(task: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    try:
+        await task()
+    except Exception as error:
+        _LOG.exception("http.task_failed", error=type(error).__name__)
 
 
 def wrap(

@@ -224,26 +224,28 @@ class Database:
         await sql("PRAGMA secure_delete = ON")
 
     async def _serve(self) -> None:
-        interval_s = POLL_INTERVAL_S
+        due = 0.0  # others are looked for then, however much there is to do: who only reads here waits for what they wrote
         while True:
             self._is_working = True
-            while self._jobs:
+            while self._jobs and (self._closing or not self._is_look_due(due)):
                 await self._do(*self._jobs.popleft())
             self._is_working = False
-            if self._closing:
-                return
-            self._work.clear()
-            self._patience.since = None
-            if not self._watchers:
-                await self._work.wait()
-                continue
-            with anyio.move_on_after(interval_s):
-                await self._work.wait()
             if not self._jobs:
+                if self._closing:
+                    return
+                self._work.clear()
+                self._patience.since = None
+                with anyio.move_on_after(due - time.monotonic() if self._watchers else None):
+                    await self._work.wait()
+            if self._is_look_due(due) and not self._closing:
                 interval_s = _AGAIN_S
                 with contextlib.suppress(StreamError):
                     await self._look_for_others()
                     interval_s = POLL_INTERVAL_S
+                due = time.monotonic() + interval_s
+
+    def _is_look_due(self, due: float) -> bool:
+        return bool(self._watchers) and time.monotonic() >= due
 
     async def _do(self, job: Callable[[], Awaitable[Any]], future: asyncio.Future[Any]) -> None:
         if future.cancelled():  # nobody waits any more, and nothing was begun
