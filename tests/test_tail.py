@@ -13,6 +13,7 @@ import pytest
 
 from stream import Diverged, Event, NewEvent, StoreBusy, StoreClosed, Truncated, open_store
 from stream import tail as tail_module
+from stream.sqlite import SqliteStore
 from stream.tail import Tails
 from stream.testing import disturb, lost_wakeups
 
@@ -227,10 +228,12 @@ async def test_a_look_at_the_feed_that_fails_is_made_up_for(tmp_path: Path, monk
 async def test_a_process_that_always_has_something_to_do_hears_of_others_all_the_same(tmp_path: Path) -> None:
     path, seen = str(tmp_path / "log.db"), list[tuple[str, tuple[Event, ...]]]()
     async with open_store(path) as store, open_store(path) as other, anyio.create_task_group() as tasks:
+        assert isinstance(store, SqliteStore)
+        database = store.database
 
         async def work() -> None:
             while True:
-                await store.database.write(lambda sql: sql("SELECT 1"))
+                await database.write(lambda sql: sql("SELECT 1"))
 
         await store.append("s", new(1))
         await joined(Tails(store), ["s"], tasks, seen)

@@ -86,7 +86,7 @@ async def running(service: Service) -> AsyncIterator[None]:
 async def _run(task: Callable[[], Coroutine[Any, Any, None]]) -> None:
     try:
         await task()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - it is told, and the others go on
         _LOG.exception("http.task_failed", error=type(error).__name__)
 
 
