@@ -164,10 +164,20 @@ async def test_what_means_no_is_raised_with_what_the_server_says(status: int, wa
 
 
 async def test_it_follows_no_redirection_with_its_token() -> None:
-    async with answering(lambda _, __: refusal(302, "Location: http://elsewhere/")) as (url, requests):
-        with pytest.raises(RemoteRefused, match="http://elsewhere/"):
-            await anext(follow_remote(url, headers={"Authorization": "Bearer t"}))
-    assert len(requests) == 1
+    for place in ("http://elsewhere/events", "http://u:secret@elsewhere/events?ticket=secret#secret"):
+        async with answering(lambda _, __, place=place: refusal(302, f"Location: {place}")) as (url, requests):  # type: ignore[misc]
+            with pytest.raises(RemoteRefused, match="http://elsewhere/events") as told:
+                await anext(follow_remote(url, headers={"Authorization": "Bearer t"}))
+        assert len(requests) == 1
+        assert "secret" not in f"{told.value} {told.value.detail}"
+
+
+async def test_the_kind_of_an_answer_is_written_in_any_case(short_pauses: None) -> None:
+    del short_pauses
+    kind = b"Text/Event-Stream; charset=latin-1"
+    said = '"ü"'.encode()
+    async with answering(lambda _, __: HEAD.replace(b"text/event-stream", kind) + frame(1, said)) as (url, _):
+        assert await pull(url, 1) == [RemoteEvent(1, "n.n", said)]
 
 
 async def test_an_answer_of_another_kind_is_none() -> None:

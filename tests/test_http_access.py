@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from starlette.requests import HTTPConnection
 
 from ledger import open_ledger
+from ledger.admin.remote import read_token
 from ledger.http import make_app
 from stream.http import Access, BearerTokens, Problem, Tickets
 from tests.http_client import HTTP, follow
@@ -232,10 +234,23 @@ def test_odd_requests_are_refused_and_the_server_goes_on(guarded: Served) -> Non
 
 def test_a_file_of_tokens_that_can_not_be_read_is_named(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
-    for content, why in (("", "no token"), ("short\n", "line 1"), (f"{WRITER}\n{READER} maybe\n", "line 2")):
-        path.write_text(content)
+    for content, why in (
+        ("", "no token"), ("short\n", "line 1"), (f"{WRITER}\n{READER} maybe\n", "line 2"),
+        ("ein-schlüssel-für-dich\n", "ASCII"),
+    ):  # fmt: skip
+        path.write_text(content, encoding="utf-8")
         with pytest.raises(ValueError, match=why):
             BearerTokens(path)
+
+
+@pytest.mark.anyio
+async def test_a_file_of_tokens_may_begin_with_a_mark_of_its_encoding(tmp_path: Path) -> None:
+    """As editors of Windows write it."""
+    path = tmp_path / "tokens"
+    path.write_text(f"{WRITER}\n", encoding="utf-8-sig")
+    connection = HTTPConnection({"type": "http", "headers": [(b"authorization", f"Bearer {WRITER}".encode())]})
+    await BearerTokens(path)(Access("append", "conversation", "c", connection))
+    assert read_token(path) == WRITER
 
 
 FAILING = """

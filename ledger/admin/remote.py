@@ -27,7 +27,7 @@ def print_remote(url: str, conversation: str, *, after: int, token_file: Path | 
 
 def read_token(path: Path) -> str:
     """The first token of a file; one for `serve --tokens` will do. Raises `ValueError` where there is none."""
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in path.read_text(encoding="utf-8-sig", errors="replace").splitlines():
         if line.strip() and not line.lstrip().startswith("#"):
             return line.split()[0]
     raise ValueError(f"{path} holds no token: write it on a line of its own")

@@ -38,13 +38,14 @@ async def check_answer(url: str, answer: httpx.Response) -> bool:
     if status in _PASSING or status >= httpx.codes.INTERNAL_SERVER_ERROR:
         raise Passing(f"the server answered {status}", _read_seconds(answer.headers.get("retry-after", "")))
     if status != httpx.codes.OK:
-        raise RemoteRefused(url, status, answer.headers.get("location") or await _read_detail(answer))
+        raise RemoteRefused(url, status, _read_location(answer) or await _read_detail(answer))
     content_type = answer.headers.get("content-type", "")
     if content_type.partition(";")[0].strip().lower() != MEDIA_TYPE:
         raise RemoteUnreadable(
             url, f"it is of type {content_type[:80]!r}, not {MEDIA_TYPE}: is this the address of events, …/events?"
         )
-    answer.encoding = "utf-8"  # whatever is said of it: the standard knows no other
+    # Whatever case its letters have; and it is UTF-8 whatever is said of it: the standard knows no other.
+    answer.headers["content-type"] = f"{MEDIA_TYPE}; charset=utf-8"
     return True
 
 
@@ -71,6 +72,19 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 def _read_seconds(text: str) -> float:
     """Of Retry-After; a date is none that is waited for."""
     return float(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0.0
+
+
+def without_secrets(url: httpx.URL) -> str:
+    """An address without its query, where tickets stand, and without a password."""
+    return str(url.copy_with(query=None, fragment=None, userinfo=b""))
+
+
+def _read_location(answer: httpx.Response) -> str:
+    """Where it is said to be instead, as far as that can be told."""
+    try:
+        return without_secrets(httpx.URL(answer.headers.get("location", "")))
+    except httpx.InvalidURL:
+        return ""
 
 
 async def _read_detail(answer: httpx.Response) -> str:

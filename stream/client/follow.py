@@ -10,7 +10,7 @@ import anyio
 import httpx
 from httpx_sse import EventSource
 
-from stream.client.answers import MEDIA_TYPE, Passing, check_answer, explain
+from stream.client.answers import MEDIA_TYPE, Passing, check_answer, explain, without_secrets
 from stream.client.cursor import Cursor
 from stream.client.pauses import LONGEST_S, Pauses
 
@@ -86,7 +86,7 @@ class _Place:
 
     def __init__(self, url: str, headers: Mapping[str, str] | None, silent_s: float) -> None:
         self.url = _read_url(url)
-        self.shown = str(self.url.copy_with(query=None, fragment=None, userinfo=b""))
+        self.shown = without_secrets(self.url)
         if not 0 < silent_s < math.inf:
             raise ValueError(f"silent_s is above 0 seconds, not {silent_s}")
         self.timeout = httpx.Timeout(silent_s, connect=min(_CONNECT_S, silent_s), pool=None)

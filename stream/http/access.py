@@ -62,7 +62,7 @@ class BearerTokens:
         content = Path(path).read_bytes()
         self._rights = [
             _read_right(path, number, line)
-            for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1)
+            for number, line in enumerate(content.decode("utf-8-sig", "replace").splitlines(), 1)
             if line.strip() and not line.lstrip().startswith("#")
         ]
         if not self._rights:
@@ -96,6 +96,8 @@ def _read_right(path: str | Path, number: int, line: str) -> _Right:
         raise ValueError(f"{path}, line {number}: behind the token stands `read` or `write`, then if wanted a prefix of ids")
     if len(token) < _MIN_TOKEN_CHARACTERS:
         raise ValueError(f"{path}, line {number}: a token has at least {_MIN_TOKEN_CHARACTERS} characters")
+    if not token.isascii() or not token.isprintable():  # no header carries it as it is
+        raise ValueError(f"{path}, line {number}: a token is made of letters, digits and signs of ASCII")
     return _Right(hashlib.sha256(token.encode()).digest(), rights == "read", prefix.strip())
 
 
