@@ -232,7 +232,6 @@ async def test_a_process_that_always_has_something_to_do_hears_of_others_all_the
         database = store.database
 
         async def work() -> None:
-            assert isinstance(store, SqliteStore)
             while True:
                 await database.write(lambda sql: sql("SELECT 1"))
 
