@@ -16,8 +16,8 @@ import pytest
 from ledger import open_ledger
 from projector.formats.agui.stream_writer import AguiStreamWriter
 from projector.formats.ai_sdk.stream_writer import AiSdkStreamWriter
-from tests.agent_checks import state_at, wanted
 from tests.clients.conftest import node_command, scripts_of
+from tests.http.agent_checks import state_at, wanted
 from tests.serving import serve
 from tests.shared_data import needs_data
 from tests.test_stream_writers import RECORDED, conversation_of, kept, stamped

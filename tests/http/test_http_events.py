@@ -15,7 +15,7 @@ import pytest
 from ledger import open_ledger
 from ledger.http.frames import encode_batch, one_line
 from stream import Event, NewEvent
-from tests.http_client import HTTP, follow
+from tests.http.clients import HTTP, follow
 from tests.serving import serve
 from tests.talk import finished, new, said, started
 

@@ -13,11 +13,11 @@ from ledger.http import make_app
 from projector.events import to_event
 from projector.formats.agui.stream_writer import AguiStreamWriter
 from projector.formats.ai_sdk.stream_writer import AiSdkStreamWriter
-from tests.agent_checks import check_agui, check_page, check_valid, state_at
-from tests.asgi_streams import connect, resume
+from tests.http.agent_checks import check_agui, check_page, check_valid, state_at
+from tests.http.asgi_streams import connect, resume
+from tests.http.ui_clients import AguiClient, ChatPage
 from tests.shared_data import needs_data
 from tests.test_stream_writers import RECORDED, conversation_of, kept, stamped
-from tests.ui_clients import AguiClient, ChatPage
 
 if TYPE_CHECKING:
     from pathlib import Path

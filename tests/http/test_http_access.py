@@ -17,7 +17,7 @@ from ledger import open_ledger
 from ledger.admin.remote import read_token
 from ledger.http import make_app
 from stream.http import Access, BearerTokens, Problem, Tickets
-from tests.http_client import HTTP, follow
+from tests.http.clients import HTTP, follow
 from tests.serving import Served, serve
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import pytest
 
-from tests.http_client import HTTP, Frame, follow
+from tests.http.clients import HTTP, Frame, follow
 from tests.serving import Served, serve
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from stream.http.durable.getting import _data
 from stream.http.durable.paths import stream_id
 from stream.memory import MemoryStore
-from tests.asgi_streams import Answer, ask
-from tests.durable_workers import Worker
+from tests.http.asgi_streams import Answer, ask
+from tests.http.durable_workers import Worker
 
 if TYPE_CHECKING:
     import contextlib

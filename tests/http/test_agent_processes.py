@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from ledger import open_ledger
+from tests.http.ui_clients import AguiClient, ChatPage
 from tests.serving import Served, serve
-from tests.ui_clients import AguiClient, ChatPage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

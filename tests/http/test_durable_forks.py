@@ -6,30 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stream import NewEvent, open_store
+from stream import NewEvent
 from stream.http.durable import truncate
 from stream.http.durable.paths import stream_id
-from tests.durable_workers import Worker
+from tests.http.durable_workers import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
     from stream import EventStore
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EventStore]:
-    async with open_store("memory:" if request.param == "memory" else str(tmp_path / "log.db")) as store:
-        yield store
-
-
-@pytest.fixture
-async def worker(store: EventStore) -> AsyncIterator[Worker]:
-    async with Worker(store) as worker:
-        yield worker
 
 
 async def add(worker: Worker, path: str, count: int) -> list[str]:

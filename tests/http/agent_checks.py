@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from projector import Message, State
     from stream import Event
-    from tests.ui_clients import AguiClient, ChatPage
+    from tests.http.ui_clients import AguiClient, ChatPage
 
 
 def wanted(messages: list[Message], *kinds: str) -> tuple[str, str, list[tuple[str | None, str | None]]]:

@@ -7,29 +7,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ledger.http import make_app
 from projector import events as ev
 from projector.events import to_event
 from projector.json_text import raw
-from tests.agent_checks import check_valid
-from tests.asgi_streams import connect, resume
-from tests.ui_clients import AguiClient
+from tests.http.agent_checks import check_valid
+from tests.http.asgi_streams import connect, resume
+from tests.http.ui_clients import AguiClient
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from starlette.applications import Starlette
 
     from ledger import Ledger
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def app(ledger: Ledger) -> AsyncIterator[Starlette]:
-    made = make_app(ledger)
-    yield made
-    made.state.service.followers.close()
 
 
 BEGUN = [ev.RunStarted("r", None, "submit", "r"), ev.MessageStarted("r", "r.1", "assistant"), ev.BlockStarted("r.1", 0, "text"),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.asgi_streams import ask
-from tests.ui_clients import AguiClient, ChatPage
+from tests.http.asgi_streams import ask
+from tests.http.ui_clients import AguiClient, ChatPage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 pytestmark = pytest.mark.anyio
-PAGE: Final = (Path(__file__).parents[1] / "ledger" / "README.md").read_text(encoding="utf-8")
+PAGE: Final = (Path(__file__).parents[2] / "ledger" / "README.md").read_text(encoding="utf-8")
 [BLOCK] = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 JSON: Final = {"content-type": "application/json"}
 

@@ -10,33 +10,17 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from stream import open_store
 from stream.http import Access, Problem
 from stream.http.durable import messages, truncate
 from stream.http.durable.offsets import next_cursor, read_offset
 from stream.http.durable.paths import MAX_PATH_BYTES, path_of, source_of, stream_id
 from stream.memory import MemoryStore
-from tests.durable_workers import Clock, Worker
+from tests.http.durable_workers import Clock, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
     from stream import EventStore
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EventStore]:
-    async with open_store("memory:" if request.param == "memory" else str(tmp_path / "log.db")) as store:
-        yield store
-
-
-@pytest.fixture
-async def worker(store: EventStore) -> AsyncIterator[Worker]:
-    async with Worker(store) as worker:
-        yield worker
 
 
 async def test_an_offset_of_an_earlier_life_is_refused_and_told_where_to_begin(worker: Worker) -> None:

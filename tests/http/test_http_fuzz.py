@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 from schemathesis.checks import CHECKS, load_all_checks
 
-from tests.http_client import HTTP
+from tests.http.clients import HTTP
 from tests.serving import serve
 from tests.talk import finished, said, started
 

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from stream import NewEvent, open_store
+from stream import NewEvent
 from stream.http.durable.paths import stream_id
-from tests.durable_workers import Meddler, Worker
+from tests.http.durable_workers import Meddler, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from pathlib import Path
+    from collections.abc import Awaitable, Callable
 
     from stream import EventStore
 
@@ -23,16 +22,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EventStore]:
-    async with open_store("memory:" if request.param == "memory" else str(tmp_path / "log.db")) as store:
-        yield store
-
-
 @pytest.fixture
-async def other(store: EventStore) -> AsyncIterator[Worker]:
-    async with Worker(store) as worker:
-        yield worker
+def other(worker: Worker) -> Worker:
+    """The process that is there at the same moment."""
+    return worker
 
 
 def meddle(store: EventStore, before: str, act: Callable[[], Awaitable[object]]) -> Worker:

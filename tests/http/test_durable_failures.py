@@ -10,7 +10,7 @@ from stream import NewEvent, StoreFull
 from stream.http.durable import streams
 from stream.http.durable.paths import stream_id
 from stream.memory import MemoryStore
-from tests.durable_workers import Clock, Meddler, Worker
+from tests.http.durable_workers import Clock, Meddler, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
