@@ -115,8 +115,7 @@ class Agui:
                         if wire and wire[-1]["type"] in _ENDS:
                             yield _frames(wire)
                             return
-                    if wire or not batch:  # nothing is a heartbeat
-                        yield _frames(wire)
+                    yield _frames(wire)  # what says nothing here is a heartbeat
         except (Truncated, Diverged):
             yield _frames([_OVERTAKEN])
 

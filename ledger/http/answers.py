@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from projector.run_draft import Usage
+from ledger.records import RunInfo
 
 
 class ConversationShown(msgspec.Struct):
@@ -97,33 +97,10 @@ class TranscriptPage(msgspec.Struct):
     next: str | None
 
 
-class RunShown(msgspec.Struct):
-    """One run; `usage` by request, `prompts` the seqs at which its steps began."""
-
-    conversation: str
-    run_id: str
-    status: Literal["open", "created", "streaming", "committed", "superseded", "failed", "cancelled"]
-    parent_message_id: str | None
-    trigger: str
-    seq: int
-    started_at: int
-    model: str | None
-    provider: str | None
-    outcome: str | None
-    recovered: str | None
-    finish_reason: str | None
-    error: str | None
-    end_seq: int | None
-    ended_at: int | None
-    messages: int
-    usage: dict[str, Usage]
-    prompts: list[int]
-
-
 class RunPage(msgspec.Struct):
     """In the order of their start. `next` is the `after` of the next page, null on the last."""
 
-    runs: list[RunShown]
+    runs: list[RunInfo]
     next: int | None
 
 

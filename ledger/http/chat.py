@@ -89,8 +89,7 @@ class Chat:
                         if end is not None:
                             yield _frames(chunks) + _end(chunks, end)
                             return
-                    if chunks or not batch:  # nothing is a heartbeat
-                        yield _frames(chunks)
+                    yield _frames(chunks)  # what says nothing here is a heartbeat
         except (Truncated, Diverged) as error:
             raise BrokenOff from error
 

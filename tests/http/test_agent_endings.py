@@ -141,3 +141,15 @@ async def test_a_server_that_closes_breaks_off_what_goes_on(ledger: Ledger, app:
         await agui.end()
         await chat.end()
     assert (agui.is_whole, chat.is_whole) == (False, False)
+
+
+async def test_a_run_that_says_nothing_while_others_do_is_kept_alive(ledger: Ledger, app: Starlette) -> None:
+    """A connection on which nothing moves is cut by whoever stands in between."""
+    await ledger.record("c", [started("other"), started(), *texts("thinking")])
+    async with connect(app) as agui, resume(app) as chat:
+        await agui.until(b"TEXT_MESSAGE_START")
+        await chat.until(b"text-delta")
+        await ledger.record("c", texts("of another run", run_id="other"))
+        await agui.until(b"\n\n:\n\n")
+        await chat.until(b"\n\n:\n\n")
+    assert b"of another" not in agui.body + chat.body

@@ -235,7 +235,10 @@ def test_an_offset_is_one_that_was_given_or_is_refused(text: str) -> None:
 )  # fmt: skip
 def test_a_path_is_what_it_seems(raw: str, path: str) -> None:
     assert path_of({"raw_path": f"/v1/stream/{raw}".encode(), "path": ""}) == path
-    assert source_of({"raw_path": b"/mounted/v1/stream/x", "path": ""}, f"/mounted/v1/stream/{raw}") == path
+    assert (
+        source_of({"raw_path": b"/mounted/v1/stream/x", "path": "", "root_path": "/mounted"}, f"/mounted/v1/stream/{raw}")
+        == path
+    )
 
 
 @pytest.mark.parametrize(
@@ -250,6 +253,14 @@ async def test_a_path_that_is_not_what_it_seems_is_refused(raw: str) -> None:
     assert told.value.status == 400
     with pytest.raises(Problem):
         source_of({"raw_path": b"/v1/stream/x", "path": ""}, f"/v1/stream/{raw}")
+
+
+@pytest.mark.parametrize("raw", ["/%76%31/stream/a/v1/stream/b", "/v1/%73tream/a", "/v1/stream", "/x/v1/stream/a"])
+def test_what_stands_before_a_path_is_written_as_it_is(raw: str) -> None:
+    """Or who lets requests through by their paths, and who answers them, would see another stream each."""
+    with pytest.raises(Problem, match="stands behind"):
+        path_of({"raw_path": raw.encode(), "path": ""})
+    assert path_of({"raw_path": b"/x/v1/stream/v1/stream/b", "path": "", "root_path": "/x"}) == "v1/stream/b"
 
 
 BAD_PRODUCERS = [("p", "1", None), ("", "0", "0"), ("p", "-1", "0"), ("p", "0", "1.5"), ("p", "1e3", "0"), ("p", "0", "9" * 17),

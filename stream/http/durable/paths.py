@@ -20,12 +20,22 @@ _FIRST_PRINTABLE: Final = 0x20
 
 def path_of(scope: Scope) -> str:
     """The path of the stream that is asked for. Raises `Problem` 400 for one that is not what it seems."""
-    return read_path(raw_path(scope).partition(ROOT)[2])
+    return read_path(raw_path(scope).removeprefix(root_of(scope)))
+
+
+def root_of(scope: Scope) -> str:
+    """What stands before it, with the place where this is mounted. Raises `Problem` 400 where it is written in other signs."""
+    raw = raw_path(scope)
+    mounted = scope.get("root_path", "").rstrip("/").count("/")
+    root = "/".join([*raw.split("/")[: 1 + mounted], ""]) + ROOT[1:]
+    if not raw.startswith(root):
+        raise _refusal(f"stands behind {ROOT}, written so")
+    return root
 
 
 def source_of(scope: Scope, named: str) -> str:
     """The path of another stream of this server, as a header names it: by its whole path, or as behind the root."""
-    root = "".join(raw_path(scope).partition(ROOT)[:2])
+    root = root_of(scope)
     if named.startswith("/") and not named.startswith(root):
         raise _refusal(f"begins with {root} or is what stands behind it")
     if "?" in named:
