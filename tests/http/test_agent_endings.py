@@ -10,6 +10,7 @@ import pytest
 from projector import events as ev
 from projector.events import to_event
 from projector.json_text import raw
+from stream.tail import IDLE_S
 from tests.http.agent_checks import check_valid
 from tests.http.agent_talk import ended, finished, kinds, started, texts
 from tests.http.asgi_streams import connect, resume
@@ -150,6 +151,7 @@ async def test_a_run_that_says_nothing_while_others_do_is_kept_alive(ledger: Led
         await agui.until(b"TEXT_MESSAGE_START")
         await chat.until(b"text-delta")
         await ledger.record("c", texts("of another run", run_id="other"))
-        await agui.until(b"\n\n:\n\n")
-        await chat.until(b"\n\n:\n\n")
+        async with asyncio.timeout(IDLE_S / 2):  # sooner than where nothing moves at all
+            await agui.until(b"\n\n:\n\n")
+            await chat.until(b"\n\n:\n\n")
     assert b"of another" not in agui.body + chat.body
