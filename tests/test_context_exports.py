@@ -62,6 +62,7 @@ def paths(conversation: Conversation) -> Iterator[list[Message]]:
             yield path[::-1]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("name", PIPELINES)
 async def test_every_turn_of_a_real_session_is_taken_by_every_provider(source: str, name: str) -> None:

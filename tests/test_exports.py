@@ -117,6 +117,7 @@ def test_losses_and_repairs_are_told_on_standard_error_or_in_the_document(shell:
             assert VALIDATORS[name](told["payload"]) == []
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", FORMATS)
 def test_lines_of_all_conversations_are_imported_again_to_the_same_export(shell: Shell, name: str, tmp_path: Path) -> None:
     fill(shell, broken)

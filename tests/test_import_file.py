@@ -36,7 +36,7 @@ TALK: Final = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content
 LEDGER: Final = Path(__file__).parents[1] / "ledger"
 
 
-EVERY: Final = 8
+EVERY: Final = 16
 """Of the smallest files that many share one that is tried each time: each starts a command."""
 
 

@@ -44,6 +44,7 @@ async def test_importing_twice_adds_nothing(ledger: Ledger, tmp_path: Path, endi
     await check_order(ledger)
 
 
+@pytest.mark.heavy
 def test_a_folder_is_taken_in_twice_and_the_second_time_nothing_is_added(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     folder = tmp_path / "all"

@@ -166,6 +166,7 @@ async def fail(sql: Sql) -> None:
     raise KeyError("half")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "case", {case.claim: case for case in CASES if "large" not in case.needs}.values(), ids=lambda case: case.claim.__name__
 )

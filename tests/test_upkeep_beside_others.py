@@ -91,6 +91,7 @@ async def each_moment(template: Path, place: str, stride: int, other: str) -> As
                 return
 
 
+@pytest.mark.heavy
 @each_time
 async def test_beside_others_nothing_is_found_that_is_not_there(template: Path, other: str, place: str, stride: int) -> None:
     async for ledger, _, _ in each_moment(template, place, stride, other):
@@ -99,6 +100,7 @@ async def test_beside_others_nothing_is_found_that_is_not_there(template: Path, 
         assert found == []
 
 
+@pytest.mark.heavy
 @each_time
 async def test_what_is_mended_beside_others_is_what_the_log_says(template: Path, other: str, place: str, stride: int) -> None:
     async with open_at(template, place) as ledger:

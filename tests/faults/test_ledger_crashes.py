@@ -318,7 +318,12 @@ async def check(folder: Path, scene: Scene, place: str, before: Before, other: l
 @pytest.mark.parametrize(
     ("operation", "place", "moment"),
     [
-        pytest.param(operation, place, moment, marks=[pytest.mark.heavy] if operation in LONG or moment != "before" else [])
+        pytest.param(
+            operation,
+            place,
+            moment,
+            marks=[pytest.mark.heavy] if operation in LONG or moment != "before" or place == "two files" else [],
+        )
         for operation, scene in SCENES.items()
         for place in ("one file", "two files")
         for moment in ("before", "after", "while")
