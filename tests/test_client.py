@@ -107,7 +107,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 async def test_over_kills_of_the_server_each_event_of_another_process_comes_once(tmp_path: Path) -> None:
     database, taken, broken = tmp_path / "talks.db", list[RemoteEvent | RemoteSnapshot](), list[str]()
     async with open_store(str(database)) as store:

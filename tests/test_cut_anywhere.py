@@ -113,7 +113,7 @@ def test_a_recorded_run_cut_after_any_event_is_taken_by_every_provider(source: s
     assert count > 5
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @needs_data
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_path_of_a_recorded_conversation_is_taken_by_every_provider(source: str) -> None:

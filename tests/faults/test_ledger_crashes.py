@@ -351,6 +351,7 @@ async def test_a_kill_between_any_two_writes_leaves_what_was_acknowledged_and_no
     await asyncio.gather(*(check_one(number) for number in range(writes + 2)))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("place", ["one file", "two files"] if FULL else ["one file"])
 @pytest.mark.parametrize("operation", ["commit", "compact", "erase"])
 async def test_one_kill_after_the_other_piles_up_nothing(tmp_path: Path, operation: str, place: str) -> None:
