@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path  # noqa: TC003 - typer reads it at run time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from ledger.admin.output import print_line
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
 
+_ORIGIN = re.compile(r"https?://[^/?#\s@]+")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -38,6 +40,9 @@ def serve(
         from stream.http.hosts import LOOPBACK  # noqa: PLC0415 - the same
     except ModuleNotFoundError as error:
         raise ValueError(f"serve needs {error.name}: `pip install 'tailfold[server]'`") from error
+    for origin in cors or ():
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise ValueError(f"--cors {origin[:80]!r} is no origin: write it as browsers send it, https://app.example, or *")
     if tokens is None and host not in _LOOPBACK:
         raise ValueError(f"{host} is reached by others: name a file of tokens with --tokens")
     options: dict[str, Any] = {

@@ -58,8 +58,11 @@ class BearerTokens:
     """
 
     def __init__(self, path: str | Path) -> None:
-        """Raises `ValueError` with the line that can't be read, and `OSError`."""
-        content = Path(path).read_bytes()
+        """Raises `ValueError` for a file, or with a line of it, that can't be read."""
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            raise ValueError(f"{path}: the file of tokens can't be read: {error.strerror}") from error
         self._rights = [
             _read_right(path, number, line)
             for number, line in enumerate(content.decode("utf-8-sig", "replace").splitlines(), 1)
