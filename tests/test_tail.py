@@ -36,7 +36,7 @@ async def pull(tails: Tails, last: int, *, after: int = 0, pause: Callable[[], f
     """The seqs that a follower is given until `last`."""
     seen: list[int] = []
     with anyio.fail_after(_PATIENCE_S), tails.join("s", after=after) as follower:
-        while not seen or seen[-1] < last:
+        while (seen or [after])[-1] < last:
             seen += [event.seq for event in await follower.next()]
             await asyncio.sleep(pause())
     return seen
