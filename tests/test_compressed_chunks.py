@@ -14,6 +14,7 @@ from stream import CorruptEvent, NewEvent
 from stream.compression import deflate, inflate, is_deflated
 from stream.sqlite.chunks import (
     MAX_UNPACKED_BYTES,
+    Item,
     StoredAppend,
     append_place,
     checksum,
@@ -24,7 +25,6 @@ from stream.sqlite.chunks import (
     join,
     merge,
     pack,
-    pack_item,
     split,
 )
 
@@ -51,8 +51,8 @@ def talk(chance: random.Random, appends: int, *, types: int = 4) -> list[Given]:
     ]
 
 
-def plain(given: list[Given]) -> bytes:
-    return join([pack_item(at, name, pack(events)) for at, name, events in given])
+def items(given: list[Given]) -> list[Item]:
+    return [(at, name, pack(events)) for at, name, events in given]
 
 
 def size_of(given: list[Given]) -> int:
@@ -69,14 +69,15 @@ def test_a_compressed_chunk_says_what_the_plain_one_did() -> None:
     chance = random.Random(seed)
     for appends in (1, 15, 40, 300, 1_500):
         given = talk(chance, appends)
-        data, n = plain(given), size_of(given)
-        packed = compress(data)
+        data, n = join(items(given)), size_of(given)
+        packed = compress(items(given))
         assert is_deflated(packed) == (len(packed) < len(data)) == (appends > 16)
         events = read(packed, n)
         assert events == read(data, n)
         assert [(event.type, event.data) for event in events] == [(new.type, new.data) for _, _, each in given for new in each]
         row = (10_000, n, checksum(chunk_place(STREAM, 10_000), packed), packed)
-        assert join(items_of(STREAM, row, max_bytes=LIMIT)) == data
+        assert items_of(STREAM, row, max_bytes=LIMIT) == items(given)
+        assert items_of(STREAM, (10_000, n, checksum(chunk_place(STREAM, 10_000), data), data), max_bytes=LIMIT) == items(given)
         last = 10_000 - n
         for _, name, each in given:
             last += len(each)
@@ -99,19 +100,18 @@ def test_what_comes_of_rows_is_the_same() -> None:
 
 def test_what_gains_nothing_stays_plain() -> None:
     chance = random.Random(1)
-    noise = plain([(1, None, [NewEvent("t", chance.randbytes(512))]) for _ in range(40)])
-    assert compress(noise) == noise
-    short = plain(talk(chance, 8))
-    assert compress(short) == short
-    many_types = plain(talk(chance, 2_000, types=400))
-    assert compress(many_types) == many_types
-    nonsense = b"\x92" + b"\xc1" * 2_000
-    assert compress(nonsense) == nonsense
+    noise = items([(1, None, [NewEvent("t", chance.randbytes(512))]) for _ in range(40)])
+    short = items(talk(chance, 8))
+    many_types = items(talk(chance, 2_000, types=400))
+    nonsense: list[Item] = [(1, None, b"\xc1" * 1_000)] * 2
+    of_nothing: list[Item] = [*items(talk(chance, 100)), (1, None, b"\x90")]
+    for given in (noise, short, many_types, nonsense, of_nothing):
+        assert compress(given) == join(given)
 
 
 def test_a_chunk_that_is_compressed_and_not_small_is_not_taken_for_a_small_one() -> None:
     given = talk(random.Random(2), 1_000)
-    packed, n = compress(plain(given)), size_of(given)
+    packed, n = compress(items(given)), size_of(given)
     with pytest.raises(CorruptEvent):
         items_of(STREAM, (n, n, checksum(chunk_place(STREAM, n), packed), packed), max_bytes=4 * 1024)
 

@@ -8,14 +8,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stream.errors import CorruptEvent
-from stream.sqlite.batches import OF_KEYS, items_of_batch, streams_of
+from stream.sqlite.batches import OF_KEYS, open_batch, streams_of
 from stream.sqlite.chunks import MAX_CHUNK_BYTES, MAX_CHUNK_EVENTS, checksum, chunk_place, compress, items_of, join
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from stream.database import Row, Sql
-    from stream.sqlite.batches import Item
+    from stream.sqlite.chunks import Item
 
 ChunkRow = tuple[int, int, int, int, bytes]
 """A row of `chunks`: the key of its stream, its last number, how many events, its checksum and its data."""
@@ -61,9 +61,9 @@ class _Run:
 
     __slots__ = ("is_damaged", "items", "last", "n", "size_bytes")
 
-    def __init__(self, item: Item) -> None:
-        self.last, self.n, self.size_bytes = item.last, item.n, len(item.item)
-        self.items, self.is_damaged = [item.item], item.is_damaged
+    def __init__(self, last: int, n: int, item: Item, *, is_damaged: bool) -> None:
+        self.last, self.n, self.size_bytes = last, n, len(item[2])
+        self.items, self.is_damaged = [item], is_damaged
 
 
 class _Plan(NamedTuple):
@@ -144,34 +144,33 @@ def _plan(rows: Sequence[Row], streams: Mapping[int, _Stream], after: int) -> _P
     newest: dict[int, _Run] = {}
     chunks: list[tuple[int, _Run]] = []
     gone: list[int] = []
-    damaged = after
+    unclear = after
     for pos, *columns in rows:
         try:
-            items = items_of_batch(columns, names)
+            at, places, data, damaged = open_batch(columns, names)
         except ValueError:
-            damaged = pos
+            unclear = pos
             continue
         gone.append(pos)
-        for item in items:
-            key = item.stream
-            if item.last <= floors[key]:
+        end = 0
+        for index, (key, last, n, name, _, size_bytes) in enumerate(places):
+            begin, end = end, end + size_bytes
+            if last <= floors[key]:
                 continue
-            run = newest.get(key)
-            if run is None or not _goes_on(run, item):
-                newest[key] = run = _Run(item)
+            item, run = (at, name, data[begin:end]), newest.get(key)
+            if (  # it goes on, up to a good size
+                run is not None
+                and last - n == run.last
+                and run.size_bytes + size_bytes <= MAX_CHUNK_BYTES
+                and run.n + n <= MAX_CHUNK_EVENTS
+                and not (run.is_damaged or index in damaged)
+            ):
+                run.last, run.n, run.size_bytes = last, run.n + n, run.size_bytes + size_bytes
+                run.items.append(item)
+            else:
+                newest[key] = run = _Run(last, n, item, is_damaged=index in damaged)
                 chunks.append((key, run))
-    return _Plan(chunks, gone, damaged)
-
-
-def _goes_on(run: _Run, item: Item) -> bool:
-    """Takes the item into the run that it follows, up to a good size."""
-    _, last, n, data, is_damaged = item
-    size_bytes, events = run.size_bytes + len(data), run.n + n
-    if last - n != run.last or size_bytes > MAX_CHUNK_BYTES or events > MAX_CHUNK_EVENTS or is_damaged or run.is_damaged:
-        return False
-    run.last, run.n, run.size_bytes = last, events, size_bytes
-    run.items.append(data)
-    return True
+    return _Plan(chunks, gone, unclear)
 
 
 async def _rows_of(sql: Sql, streams: Mapping[int, _Stream], chunks: Sequence[tuple[int, _Run]]) -> list[ChunkRow]:
@@ -204,6 +203,6 @@ def _chunk(key: int, name: str, run: _Run, earlier: Row | None) -> ChunkRow:
     if earlier is not None:
         with suppress(CorruptEvent):  # damaged, or unpacked not small: each stays by itself
             items, n = [*items_of(name, earlier[1:], max_bytes=_SMALL_CHUNK_BYTES), *items], n + earlier[2]
-    data = join(items) if run.is_damaged else compress(join(items))
+    data = join(items) if run.is_damaged else compress(items)
     crc = checksum(chunk_place(name, run.last), data)
     return key, run.last, n, ~crc if run.is_damaged else crc, data

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from stream.sqlite.chunks import NAMED_BYTES, StoredAppend, append_place, checksum, pack_item
+from stream.sqlite.chunks import NAMED_BYTES, StoredAppend, append_place, checksum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,9 +36,9 @@ _MARK_EPOCH_BITS: Final = 20
 _MAX_LAST: Final = 1 << 46
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _HEADS: Final = msgspec.json.Decoder(dict[int, int])
-_Place = tuple[int, int, int, bytes | None, int, int]
-_PLACES: Final = msgspec.msgpack.Decoder(tuple[int, int, list[_Place]])
-_UNNAMED: Final = b"\xc0"
+Place = tuple[int, int, int, bytes | None, int, int]
+"""Where an append lies in its batch: the key of its stream, `last`, `n`, its name if it has one, its checksum, its bytes."""
+_PLACES: Final = msgspec.msgpack.Decoder(tuple[int, int, list[Place]])
 Unplaced = tuple[int, str, int, int, bytes, bytes]
 """An append that has no place in a batch yet: the key and the name of its stream, `last`, `n`, `aid`, and its data."""
 
@@ -50,14 +50,16 @@ class Placed(NamedTuple):
     append: StoredAppend
 
 
-class Item(NamedTuple):
-    """An append of a batch as an item of a chunk of its stream; `is_damaged` where it is not what was appended."""
+class Opened(NamedTuple):
+    """A batch: when its appends came, where each lies (key of its stream, last, n, name, checksum, bytes), and their data.
 
-    stream: int
-    last: int
-    n: int
-    item: bytes
-    is_damaged: bool
+    `damaged` are the places of those that are not what was appended.
+    """
+
+    at: int
+    places: list[Place]
+    data: bytes
+    damaged: frozenset[int]
 
 
 def fits(last: int, size_bytes: int, producer: Producer | None) -> bool:
@@ -79,7 +81,7 @@ def pack_batch(at: int, appends: Sequence[Unplaced], marks: dict[int, int]) -> t
     one together, so that who packs them need not look at each.
     """
     heads: dict[int, int] = {}
-    places: list[_Place] = []
+    places: list[Place] = []
     names: list[str] = []
     pieces: list[bytes] = []
     crc32 = zlib.crc32
@@ -152,29 +154,30 @@ def streams_of(heads: object) -> Iterable[int]:
     return _numbers(heads)
 
 
-def items_of_batch(columns: Sequence[Any], names: Mapping[int, str]) -> list[Item]:
-    """What a batch (heads, places, again, data) holds, in order, as items of chunks.
+def open_batch(columns: Sequence[Any], names: Mapping[int, str]) -> Opened:
+    """What a batch (heads, places, again, data) holds, looked at one by one only where they are not whole together.
 
     Raises `ValueError` where it does not tell what it holds.
     """
     heads, places, again, data = columns
     at, together, found = _places(places, again, data)
+    damaged: frozenset[int] = frozenset()
     try:
-        is_whole = together == _checksum_all(heads, [names[place[0]] for place in found], data)
+        if together != _checksum_all(heads, [names[place[0]] for place in found], data):
+            damaged = frozenset(_damaged(at, found, data, names))
+            if _numbers(heads) != _sum_up(found):
+                raise ValueError("a batch holds other events than it says")
     except KeyError as error:
         raise ValueError("a batch holds events of a stream that is not there") from error
-    begin = b"\x93" + _ENCODER.encode(at) + _UNNAMED  # a list of three: the time, no name, the data
-    items: list[Item] = []
+    return Opened(at, found, data, damaged)
+
+
+def _damaged(at: int, places: Sequence[Place], data: bytes, names: Mapping[int, str]) -> Iterator[int]:
     end = 0
-    for key, last, n, aid, crc, size in found:
-        start, end = end, end + size
-        body, is_damaged = data[start:end], False
-        if not is_whole:
-            is_damaged = crc != checksum(append_place(names[key], last, at, aid or b""), body)
-        items.append(Item(key, last, n, begin + body if aid is None else pack_item(at, aid, body), is_damaged))
-    if not is_whole and _numbers(heads) != _sum_up(items):
-        raise ValueError("a batch holds other events than it says")
-    return items
+    for index, (key, last, _, aid, crc, size) in enumerate(places):
+        begin, end = end, end + size
+        if crc != checksum(append_place(names[key], last, at, aid or b""), data[begin:end]):
+            yield index
 
 
 def _checksum_all(heads: object, names: Sequence[str], data: bytes) -> int:
@@ -189,14 +192,14 @@ def _numbers(heads: object) -> dict[int, int]:
         return {}
 
 
-def _sum_up(items: Iterable[Item]) -> dict[int, int]:
+def _sum_up(places: Iterable[Place]) -> dict[int, int]:
     heads: dict[int, int] = {}
-    for key, last, n, _, _ in items:
+    for key, last, n, *_ in places:
         heads[key] = pack_head(last, n, heads.get(key, 0))
     return heads
 
 
-def _places(places: bytes, again: bytes, data: bytes) -> tuple[int, int, list[_Place]]:
+def _places(places: bytes, again: bytes, data: bytes) -> tuple[int, int, list[Place]]:
     sound = next((blob for blob in (places, again) if _is_sound(blob)), None)
     if sound is None or not isinstance(data, bytes):
         raise ValueError("the places of a batch are damaged")

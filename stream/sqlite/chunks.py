@@ -21,6 +21,9 @@ from stream.records import Event, NewEvent
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+Item = tuple[int, bytes | None, bytes]
+"""An append in a chunk: its time, its name if it has one, and its data."""
+
 NAMED_BYTES: Final = 16
 """The length of an `aid` that a later retry may ask for; shorter ones name an append only while it is stored."""
 
@@ -35,7 +38,8 @@ _MAX_TYPES: Final = 256
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _APPEND: Final = msgspec.msgpack.Decoder(list[tuple[str, bytes]])
 _CHUNK: Final = msgspec.msgpack.Decoder(list[tuple[int, bytes | None, list[tuple[str, bytes]]]])
-_ITEMS: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_APPENDS: Final = msgspec.msgpack.Decoder(list[list[tuple[str, bytes]]])
+_ITEMS: Final = msgspec.msgpack.Decoder(list[tuple[int, bytes | None, msgspec.Raw]])
 _DAMAGED: Final = (  # a damaged row may hold anything
     TypeError, ValueError, AttributeError, LookupError, OverflowError, msgspec.MsgspecError,
 )  # fmt: skip
@@ -102,57 +106,58 @@ def unpack(stream_id: str, row: StoredAppend) -> list[Event]:
     return [Event(stream_id, seq, intern(kind), body, at) for seq, (kind, body) in enumerate(pairs, first)]
 
 
-def merge(stream_id: str, rows: Sequence[StoredAppend]) -> bytes:
-    """The data of the chunk that holds these appends, which follow each other; raises `CorruptEvent`."""
+def merge(stream_id: str, rows: Sequence[StoredAppend]) -> list[Item]:
+    """These appends, which follow each other, as items of a chunk; raises `CorruptEvent`."""
     try:
         for row in rows:
             _check_append(stream_id, row)
     except _DAMAGED as error:
         raise _unreadable(stream_id, rows[0].last, rows[-1].last) from error
-    return _ENCODER.encode([(row.at, row.aid if len(row.aid) == NAMED_BYTES else None, msgspec.Raw(row.data)) for row in rows])
+    return [(row.at, row.aid if len(row.aid) == NAMED_BYTES else None, row.data) for row in rows]
 
 
-def pack_item(at: int, aid: bytes | None, data: bytes) -> bytes:
-    """An append as an item of a chunk: its time, its name if it has one, and its data."""
-    return _ENCODER.encode((at, aid, msgspec.Raw(data)))
-
-
-def items_of(stream_id: str, row: Sequence[Any], *, max_bytes: int) -> list[bytes]:
+def items_of(stream_id: str, row: Sequence[Any], *, max_bytes: int) -> list[Item]:
     """The items of a chunk (last, n, crc, data); raises `CorruptEvent`, also where it is unpacked more than `max_bytes`."""
     split(stream_id, *row, max_bytes=max_bytes)
     if is_deflated(row[3]):
-        return [pack_item(at, name, _ENCODER.encode(pairs)) for at, name, pairs in _appends_of(row[3])]
-    return [bytes(item) for item in _ITEMS.decode(row[3])]
+        return [(at, name, _ENCODER.encode(pairs)) for at, name, pairs in _appends_of(row[3])]
+    return [(at, name, bytes(data)) for at, name, data in _ITEMS.decode(row[3])]
 
 
-def join(items: Sequence[bytes]) -> bytes:
-    """The data of the chunk of these items."""
+def join(items: Sequence[Item]) -> bytes:
+    """The data of the chunk of these items, as it is; what can't be read stays so, for whoever reads it."""
+    return _ENCODER.encode([(at, name, msgspec.Raw(data)) for at, name, data in items])
+
+
+def compress(items: Sequence[Item]) -> bytes:
+    """The data of the chunk of these items, compressed where that pays."""
+    columns = _turn(items) if sum([len(data) for _, _, data in items]) >= MIN_BYTES else None
+    return (columns and deflate(_ENCODER.encode(columns))) or join(items)
+
+
+def _turn(items: Sequence[Item]) -> _Columns | None:
+    """None for what can't be turned. All appends are unpacked in one step: one by one takes three times as long."""
     count = len(items)
     header = bytes([0x90 | count]) if count < 16 else b"\xdc" + count.to_bytes(2, "big")  # a list, in msgpack
-    return header + b"".join(items)
-
-
-def compress(data: bytes) -> bytes:
-    """The data of the same chunk, compressed where that pays; what can't be read stays as it is, for whoever reads it."""
     try:
-        appends = _CHUNK.decode(data) if len(data) >= MIN_BYTES else []
+        appends = _APPENDS.decode(header + b"".join([data for _, _, data in items]))
     except _DAMAGED:
-        appends = []
-    if not all(pairs for _, _, pairs in appends):
-        return data
-    kinds: dict[str, int] = {}
-    numbers = [kinds.setdefault(kind, len(kinds)) for _, _, pairs in appends for kind, _ in pairs]
-    if not 0 < len(kinds) <= _MAX_TYPES:
-        return data
-    columns = _Columns(
-        times=[at for at, _, _ in appends],
-        sizes=[len(pairs) for _, _, pairs in appends],
-        names={place: name for place, (_, name, _) in enumerate(appends) if name is not None},
-        types=list(kinds),
-        kinds=bytes(numbers),
-        bodies=[body for _, _, pairs in appends for _, body in pairs],
+        return None
+    sizes = [len(pairs) for pairs in appends]
+    if not all(sizes):
+        return None
+    types, bodies = zip(*chain.from_iterable(appends), strict=True)
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(types))}
+    if len(numbers) > _MAX_TYPES:
+        return None
+    return _Columns(
+        times=[at for at, _, _ in items],
+        sizes=sizes,
+        names={place: name for place, (_, name, _) in enumerate(items) if name is not None},
+        types=list(numbers),
+        kinds=bytes([numbers[kind] for kind in types]),
+        bodies=list(bodies),
     )
-    return deflate(_ENCODER.encode(columns)) or data
 
 
 def split(stream_id: str, last: int, n: int, crc: int, data: bytes, *, max_bytes: int = MAX_UNPACKED_BYTES) -> list[Event]:
