@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from asyncio import _get_running_loop as _running_loop  # None where there is none: to catch an error costs more
 from typing import Final
 
 from stream.errors import StoreElsewhere
@@ -67,13 +68,6 @@ class Home:
 class _Process:
     forks = 0
     """How often the process was forked on the way from the first to this one; cheaper to ask than its number."""
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def _count_fork() -> None:

@@ -27,7 +27,9 @@ _LISTS: Final = (list, tuple)
 
 def check_id(what: str, value: object, *, max_bytes: int = MAX_ID_BYTES) -> str:
     """Returns `value`, or raises `InvalidId` unless it is 1 to `max_bytes` bytes of UTF-8 without NUL."""
-    why = _why_bad(value, max_bytes)
+    if type(value) is str and value.isascii() and 0 < len(value) <= max_bytes and "\0" not in value:  # nearly all are
+        return value
+    why = _why_odd(value, max_bytes)
     if why or not isinstance(value, str):
         raise InvalidId(f"{what} {shown(value)} {why}: use 1 to {max_bytes} bytes of UTF-8 without NUL")
     return value
@@ -58,15 +60,18 @@ def check_events(events: Sequence[NewEvent], *, first_index: int = 0) -> None:
     for index, event in enumerate(events, first_index):
         if not isinstance(event, NewEvent):
             raise InvalidEvent(index, f"it is {shown(event)}, not a NewEvent")
-        why = _why_bad(event.type, MAX_TYPE_BYTES)
+        kind: object = event.type
+        data: object = event.data
+        is_plain = type(kind) is str and kind.isascii() and 0 < len(kind) <= MAX_TYPE_BYTES and "\0" not in kind
+        why = "" if is_plain else _why_odd(kind, MAX_TYPE_BYTES)
         if why:
             raise InvalidEvent(index, f"its type {why}: use 1 to {MAX_TYPE_BYTES} bytes of UTF-8 without NUL")
-        data: object = event.data
         if not isinstance(data, bytes):
             raise InvalidEvent(index, f"its data is {type(data).__name__}, not bytes")
-        if len(event.data) > MAX_EVENT_BYTES:
-            raise InvalidEvent(index, f"its data is {len(event.data)} bytes, the limit is {MAX_EVENT_BYTES}")
-        total_bytes += len(event.data)
+        size_bytes = len(data)
+        if size_bytes > MAX_EVENT_BYTES:
+            raise InvalidEvent(index, f"its data is {size_bytes} bytes, the limit is {MAX_EVENT_BYTES}")
+        total_bytes += size_bytes
         if total_bytes > MAX_APPEND_BYTES:
             raise InvalidEvent(index, f"the append grows over {MAX_APPEND_BYTES} bytes here: split it")
 
@@ -87,11 +92,6 @@ def check_producer(producer: Producer) -> None:
     check_id("producer id", producer.id)
     check_position("producer epoch", producer.epoch)
     check_position("producer seq", producer.seq)
-
-
-def _why_bad(text: object, max_bytes: int) -> str:
-    is_plain = isinstance(text, str) and text.isascii() and 0 < len(text) <= max_bytes and "\0" not in text
-    return "" if is_plain else _why_odd(text, max_bytes)  # nearly all are, and that is seen at once
 
 
 def _why_odd(text: object, max_bytes: int) -> str:

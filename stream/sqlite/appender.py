@@ -24,7 +24,7 @@ from stream.errors import CorruptEvent, StoreClosed, StreamError
 from stream.records import AppendResult
 from stream.sqlite.batches import OF_STREAM, appends_of
 from stream.sqlite.bounds import read_watermark
-from stream.sqlite.chunks import holds_append, unpack
+from stream.sqlite.chunks import holds_append, pack, unpack
 from stream.sqlite.inserts import Insert, Request, plan_inserts
 from stream.sqlite.key_cache import KeyCache, Stream
 from stream.sqlite.packing import Packer
@@ -64,7 +64,7 @@ class Appender:
     def append(self, append: Append) -> asyncio.Future[AppendResult]:
         """Tells when the append is durable, or why it was refused."""
         answer: asyncio.Future[AppendResult] = self._loop.create_future()
-        self._waiting.append(Request(append, answer))
+        self._waiting.append(Request(append, pack(append.events), answer))
         if not self._is_planned:
             if self._is_alone and not self._on_their_way:
                 self._flush()

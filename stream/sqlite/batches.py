@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 MAX_DATA_BYTES: Final = 1024
 """An append with more lies in a row of its own: it would be written twice."""
 
+MAX_LAST: Final = 1 << 46
+"""One that ends behind it lies in a row of its own, too: its number has no room in `heads`."""
+
 OF_KEYS: Final = """
 SELECT s.id, s.name, s.floor FROM json_each(?) AS key CROSS JOIN streams AS s ON s.id = key.value
 WHERE s.guard = 3 * (s.head % 1000003) + 5 * (s.floor % 1000003) + 7 * (s.origin % 1000003)"""
@@ -33,7 +36,6 @@ _COUNT_BITS: Final = 16
 _MARK_COUNT_BITS: Final = 12
 _MARK_SEQ_BITS: Final = 30
 _MARK_EPOCH_BITS: Final = 20
-_MAX_LAST: Final = 1 << 46
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _HEADS: Final = msgspec.json.Decoder(dict[int, int])
 Place = tuple[int, int, int, bytes | None, int, int]
@@ -62,11 +64,9 @@ class Opened(NamedTuple):
     damaged: frozenset[int]
 
 
-def fits(last: int, size_bytes: int, producer: Producer | None) -> bool:
-    """Whether an append may be in a batch: it is small, and its numbers have room in `heads` and `marks`."""
-    if producer is not None and (producer.epoch >= 1 << _MARK_EPOCH_BITS or producer.seq >= 1 << _MARK_SEQ_BITS):
-        return False
-    return size_bytes <= MAX_DATA_BYTES and last < _MAX_LAST
+def has_room(producer: Producer) -> bool:
+    """Whether the numbers of a producer have room in `marks`."""
+    return producer.epoch < 1 << _MARK_EPOCH_BITS and producer.seq < 1 << _MARK_SEQ_BITS
 
 
 def pack_mark(producer: Producer, n: int) -> int:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
+from stream.admission import Append
 from stream.records import AppendResult
-from stream.sqlite.batches import fits, pack_batch, pack_mark
-from stream.sqlite.chunks import append_place, checksum, pack
+from stream.sqlite.batches import MAX_DATA_BYTES, MAX_LAST, has_room, pack_batch, pack_mark
+from stream.sqlite.chunks import append_place, checksum
+from stream.sqlite.key_cache import Known, Stream
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Awaitable, Sequence
 
-    from stream.admission import Append
     from stream.database import Row, Sql
     from stream.sqlite.batches import Unplaced
-    from stream.sqlite.key_cache import KeyCache, Known, Stream
+    from stream.sqlite.key_cache import KeyCache
 
 MIN_BATCH: Final = 8
 """Fewer appends at once are rows of their own: a batch would gain little, and must be packed soon."""
@@ -27,24 +30,28 @@ _MAX_BYTES_OF_A_STREAM: Final = 20_000
 _CLOSED: Final = _MAX_BYTES_OF_A_STREAM + 1
 _INSERT_BATCH: Final = "INSERT INTO batches (heads, marks, places, again, data) VALUES (?, ?, ?, ?, ?) RETURNING pos"
 _INSERT_ROWS: Final = "INSERT INTO appends (stream, last, n, at, append_id, producer, epoch, producer_seq, crc, data) VALUES "
+_NO_STREAM: Final = Stream("", 0, 0, 0, 0)
+_NO_PRODUCER: Final = Known(0, None, None)
 _ROW: Final = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
-class Request:
-    """An append that waits for its answer."""
+class Request(msgspec.Struct, eq=False):
+    """An append that waits for its answer, and its `data` as it is stored.
 
-    __slots__ = ("answer", "append", "data", "first", "is_passed_over", "is_stale", "is_stored", "known", "last", "stream",
-        "tries")  # fmt: skip
+    `stream`, `known` (of its producer), `first` and `last` are told by what plans it.
+    """
 
-    def __init__(self, append: Append, answer: asyncio.Future[AppendResult]) -> None:
-        self.append = append
-        self.data = pack(append.events)
-        self.answer = answer
-        self.stream: Stream
-        self.known: Known
-        self.first = self.last = 0
-        self.is_stored = self.is_passed_over = self.is_stale = False
-        self.tries = 0
+    append: Append
+    data: bytes
+    answer: asyncio.Future[AppendResult]
+    stream: Stream = _NO_STREAM
+    known: Known = _NO_PRODUCER
+    first: int = 0
+    last: int = 0
+    is_stored: bool = False
+    is_passed_over: bool = False
+    is_stale: bool = False
+    tries: int = 0
 
     def accept(self) -> None:
         """Answers it as stored; whoever was cancelled needs no answer. Its stream and its producer are at least so far."""
@@ -106,13 +113,13 @@ def plan_inserts(requests: Sequence[Request], keys: KeyCache, at: int, *, togeth
     streams = keys.streams
     for request in requests:
         append, data = request.append, request.data
-        producer, n, stream = append.producer, len(append.events), streams[append.stream_id]
+        producer, expected, n = append.producer, append.expected_seq, len(append.events)
+        request.stream = stream = streams[append.stream_id]
         key, head = stream.key, stream.head
         goes_on = True
-        if append.expected_seq is not None:
-            goes_on, head = append.expected_seq == head, append.expected_seq
-        request.stream, request.first = stream, head + 1
-        request.last = last = head + n
+        if expected is not None:
+            goes_on, head = expected == head, expected
+        request.first, request.last = head + 1, (last := head + n)
         if producer is not None:
             known = request.known = keys.producers[key, producer.id]
             goes_on = goes_on and known.goes_on_with(producer)
@@ -120,11 +127,18 @@ def plan_inserts(requests: Sequence[Request], keys: KeyCache, at: int, *, togeth
                 known.epoch, known.seq = producer.epoch, producer.seq
         if goes_on:
             stream.head = last
-        size_bytes = sizes.get(key, 0) + len(data)
-        if goes_on and size_bytes <= _MAX_BYTES_OF_A_STREAM and fits(last, len(data), producer):
+        size_bytes = len(data)
+        of_stream = sizes.get(key, 0) + size_bytes
+        if (
+            goes_on
+            and size_bytes <= MAX_DATA_BYTES
+            and last < MAX_LAST
+            and of_stream <= _MAX_BYTES_OF_A_STREAM
+            and (producer is None or has_room(producer))
+        ):
             joined.append(request)
             placed.append((key, append.stream_id, last, n, append.aid, data))
-            sizes[key] = size_bytes
+            sizes[key] = of_stream
             if producer is not None:
                 marks[request.known.key] = pack_mark(producer, n)
                 sizes[key] = _CLOSED  # a mark is of the last append of its stream
