@@ -188,6 +188,7 @@ def test_what_came_since_is_added(shell: Shell, other: Shell, tmp_path: Path) ->
     assert other.read("import", str(tmp_path / "1.jsonl"))[0]["added"] == 0
 
 
+@pytest.mark.heavy
 def test_a_large_conversation_is_added_to_page_by_page(shell: Shell, other: Shell, tmp_path: Path) -> None:
     large = [new("custom", text=letter * 9_000_000) for letter in "xyz"]
     fill(shell, lambda ledger: record(ledger, "c", [finished("r"), *large]))

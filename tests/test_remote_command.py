@@ -52,6 +52,7 @@ def append(database: Path, *events: NewEvent) -> None:
     anyio.run(main)
 
 
+@pytest.mark.heavy
 def test_it_prints_what_comes_over_a_restart_as_the_local_command_does(tmp_path: Path) -> None:
     database, tokens = tmp_path / "talks.db", tmp_path / "tokens"
     tokens.write_text(f"# who may\n{TOKEN} read\n")
