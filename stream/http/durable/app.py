@@ -74,7 +74,7 @@ class DurableStreams:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._streams = Streams(service.store)
-        self._reader = Reader(service)
+        self._reader = Reader(service, self._streams)
         self.expiry = Expiry(service.store, self._streams)
         self.handlers = {
             "GET": self._get, "HEAD": self._head, "POST": self._post, "PUT": self._put, "DELETE": self._delete,

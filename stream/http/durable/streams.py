@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -31,6 +31,20 @@ _KEPT_SNAPSHOTS: Final = 2
 _KNOWN: Final = 4096  # streams that this process keeps the state of
 _PAGE_EVENTS: Final = 1000
 _TOUCHES: Final = 20  # in a time to live
+_HOLDS: Final = 3  # in a time to live, of those who wait
+_LEAST_HOLD_S: Final = 0.1
+
+
+class Framed(NamedTuple):
+    """What a batch of what has come is shown as: made once for all who follow and are not behind."""
+
+    batch: Sequence[Event]
+    cursor: str
+    frames: list[bytes]
+    place: Offset
+    """Behind it."""
+    is_last: bool
+    is_over: bool
 
 
 class Stream:
@@ -46,8 +60,8 @@ class Stream:
         self.lock = asyncio.Lock()
         self.saved_head = 0
         self.unsaved_bytes = 0
-        self.framed: tuple[Sequence[Event], str, list[bytes], Offset, bool] | None = None
-        """What came last, and as what it is shown to those who follow."""
+        self.framed: Framed | None = None
+        """As what that which came last is shown."""
         self.is_finished = False
         """Whether nothing is left to do of its end."""
 
@@ -202,6 +216,18 @@ class Streams:
                 return
             else:
                 return
+
+    async def hold(self, stream: Stream) -> float | None:
+        """Keeps it for one who waits; how long he may do so before it has to be held again (s), None for ever.
+
+        A stream that is followed lives (5.1), however short its time to live is beside that of a connection.
+        """
+        ttl_s = stream.state.config.ttl_s if stream.is_there else None
+        if ttl_s is None:
+            return None
+        if self._clock_ms() - stream.state.renewed_ms >= ttl_s * 1000 // _HOLDS:
+            await self.renew(stream)
+        return max(ttl_s / _HOLDS, _LEAST_HOLD_S)
 
     async def promise(self, source: Stream, fork: str) -> bool:
         """Lets the source know of a fork that is about to be created; False where the source has gone."""
