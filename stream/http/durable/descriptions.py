@@ -75,5 +75,5 @@ LOOK: Final = Description(
 )  # fmt: skip
 DELETE: Final = Description(
     _TAG, "Deletes a stream; what forks read of it is kept for them", "", (), None, False,
-    {204: Content("It is gone.")}, (404, 410, 507), False,
+    {204: Content("It is gone.")}, (404, 409, 410, 507), False,
 )  # fmt: skip

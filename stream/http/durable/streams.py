@@ -275,8 +275,14 @@ class Streams:
         return source
 
     async def _release(self, source_id: str, fork: str) -> Stream | None:
-        """Tells a source that a fork has gone; returns it if it was kept for its forks only."""
-        source = await self.open(source_id)
+        """Tells a source that a fork has gone; returns it if it was kept for its forks only.
+
+        One that can't be read is not told: when it can, or is dropped, it is seen that the fork has gone.
+        """
+        try:
+            source = await self.open(source_id)
+        except CorruptEvent:
+            return None
         while source.head and not source.state.is_gone and fork in source.state.forks:
             try:
                 await self.append(source, [NewEvent(kinds.UNFORK, fork.encode())], head=source.head)
@@ -286,13 +292,16 @@ class Streams:
 
     async def _has_forks(self, stream: Stream) -> bool:
         for fork in list(stream.state.forks):
-            if await self._lives(fork, stream.id):
+            if await self.is_forked_as(fork, stream.id):
                 return True
         return False
 
-    async def _lives(self, fork_id: str, source_id: str) -> bool:
+    async def is_forked_as(self, fork_id: str, source_id: str) -> bool:
         """Whether a fork is there. One that was promised and never created will not be: its place is taken."""
-        fork = await self.open(fork_id)
+        try:
+            fork = await self.open(fork_id)
+        except CorruptEvent:  # a backup may have it whole, and then it reads its source again
+            return True
         while not fork.head:
             with contextlib.suppress(SeqConflict):
                 await self._store.append(fork_id, [NewEvent(kinds.DELETE, b"")], expected_seq=0)
@@ -302,8 +311,11 @@ class Streams:
     async def settle(self, stream: Stream) -> None:
         """Ends the forks that have expired, and then perhaps this one, which was kept for them."""
         for fork_id in list(stream.state.forks):
-            if await self._lives(fork_id, stream.id):
-                fork = await self.open(fork_id)
+            if await self.is_forked_as(fork_id, stream.id):
+                try:
+                    fork = await self.open(fork_id)
+                except CorruptEvent:
+                    return
                 if not self.is_expired(fork):
                     return
                 await self.end(fork, only_expired=True)
