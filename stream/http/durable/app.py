@@ -159,7 +159,9 @@ class DurableStreams:
         told = about(stream.state) | {"Content-Type": config.media, "Cache-Control": "no-store"}
         told |= {"Stream-TTL": str(config.ttl_s)} if config.ttl_s is not None else {}
         told |= {"Stream-Expires-At": config.expires_at} if config.expires_at is not None else {}
-        return Response(status_code=200, headers=told)
+        answer = Response(status_code=200, headers=told)
+        del answer.headers["Content-Length"]  # of what a GET would give nothing is said
+        return answer
 
     @described_as(descriptions.DELETE)
     async def _delete(self, request: HttpRequest, path: str) -> Response:
