@@ -100,6 +100,22 @@ class Held:
         return await self._store.read(stream, after=after, limit=limit)
 
 
+class Counting:
+    """A store that counts the bytes that are read of it."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self.bytes = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def read(self, stream: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        found = await self._store.read(stream, after=after, limit=limit)
+        self.bytes += sum(len(event.data) for event in found)
+        return found
+
+
 async def make_long(worker: Worker) -> None:
     await worker.make("a")
     for _ in range(3):
@@ -174,3 +190,22 @@ async def test_a_full_page_that_was_the_end_is_another_one_when_more_has_come() 
         await worker.add("a", b"more")
         again = await worker.get("a", headers=known)
         assert (again.status_code, again.headers.get("Stream-Up-To-Date")) == (200, None)
+
+
+@pytest.mark.parametrize("size", [500, 10_000, 200_000])
+async def test_who_catches_up_is_given_little_at_once(size: int) -> None:
+    """A page of a megabyte for each of those who do not read would fill the memory."""
+    counting = Counting(MemoryStore())
+    async with Worker(counting) as worker:
+        await worker.make("a")
+        for n in range(min(200, 1_000_000 // size)):
+            await worker.add("a", b"%06d" % n + b"x" * (size - 6))
+        wanted = await worker.text("a")
+        counting.bytes = 0
+        async with follow(worker, "a") as answer:
+            await answer.until(b"upToDate")
+        assert counting.bytes < 5 * len(wanted), "and next to nothing is read in vain"
+        parts = [part.partition(b"\n\n")[0] for part in answer.body.split(b"event: data\ndata:")[1:]]
+        assert b"".join(parts).decode() == wanted
+        assert max(map(len, parts)) <= 64 * 1024 + size
+        assert len([said for said in controls(answer) if "upToDate" in said]) == 1

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from stream.records import Event
 
 _LOG: Final = structlog.get_logger("tailfold.http")
+_PART_BYTES: Final = 64 * 1024  # of who catches up by server-sent events, and may read slowly: he holds no more
 ROTATE_S: Final = 60.0  # a connection of server-sent events lasts so long, then the client comes again
 _FRESH: Final = "private, max-age=60, stale-while-revalidate=300"  # what the protocol proposes (2.7)
 _GROWING: Final = "private, no-cache"  # the next look at the end shall see what was appended since
@@ -98,16 +99,16 @@ class Reader:
 
     async def follow(self, stream: Stream, query: Query) -> EventStream:
         """Server-sent events (2.9)."""
-        page = await self._first(stream, query)
+        page = await self._first(stream, query, max_bytes=_PART_BYTES)
         media = stream.state.config.media
         told = {} if messages.is_text(media) else {"stream-sse-data-encoding": "base64"}
         return EventStream(self._frames(stream, page, query.cursor), self._service.followers, told)
 
-    async def _first(self, stream: Stream, query: Query) -> Page:
+    async def _first(self, stream: Stream, query: Query, *, max_bytes: int = PAGE_BYTES) -> Page:
         if query.after is None:
             state = stream.state
             return Page([], state.end, is_at_end=True, is_closed=state.is_closed, head=stream.head)
-        return await read_page(self._service.store, stream, query.after)
+        return await read_page(self._service.store, stream, query.after, max_bytes=max_bytes)
 
     async def _await_page(self, stream: Stream, page: Page, receive: Receive) -> Page | None:
         """The next page; the same if none comes in time, the client goes, or the server closes; None where nothing follows."""
@@ -156,7 +157,7 @@ class Reader:
                 if page.is_at_end:
                     break
                 await self._streams.hold(stream)
-                page = await read_page(self._service.store, stream, page.next)
+                page = await read_page(self._service.store, stream, page.next, max_bytes=_PART_BYTES)
             async with contextlib.aclosing(self._frames_behind(stream, page, cursor, ends_at)) as frames:
                 async for frame in frames:
                     yield frame
