@@ -151,16 +151,19 @@ class Reader:
         ends_at = anyio.current_time() + self._rotate_s
         try:
             while True:
-                yield _frame(page, media, next_cursor(cursor))
+                frame = _frame(page, media, next_cursor(cursor))
+                page = page._replace(messages=[])  # not held beside it while it is sent
+                yield frame
                 if page.is_closed:
                     return
                 if page.is_at_end:
                     break
                 await self._streams.hold(stream)
                 page = await read_page(self._service.store, stream, page.next, max_bytes=_PART_BYTES)
+            frame = b""  # nor while it waits
             async with contextlib.aclosing(self._frames_behind(stream, page, cursor, ends_at)) as frames:
-                async for frame in frames:
-                    yield frame
+                async for each in frames:
+                    yield each
         except (Problem, Truncated):  # it has gone, or what would come next has: who asks again is told so
             return
         except StreamError as error:
