@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 _LOG: Final = structlog.get_logger("tailfold.http")
 _DAMAGED: Final = (
-    "the stream, or one that it is a fork of, can't be read: `tailfold verify` names what is wrong, a backup may have it "
-    "whole; DELETE drops what is there, and then its path is free"
+    "the stream, or one that it is a fork of, can't be read: `tailfold verify` names what is wrong, a backup may have it whole"
 )
+_WAY_OUT: Final = "; DELETE drops what is there, and then its path is free"
 _METHODS: Final = "GET, HEAD, POST, PUT, DELETE, OPTIONS"
 
 
@@ -99,7 +99,7 @@ class DurableStreams:
             answer = await handle(request, path)
         except CorruptEvent as error:
             _LOG.error("durable.stream_unreadable", stream_id=error.stream_id, seq=error.seq)
-            raise Problem(500, "damaged", _DAMAGED) from error
+            raise Problem(500, "damaged", _DAMAGED + ("" if request.method == "DELETE" else _WAY_OUT)) from error
         await answer(scope, receive, send)
 
     @described_as(descriptions.CREATE)
