@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from stream.clock import now_ms
-from stream.errors import CorruptEvent, SeqConflict, StoreBusy, StoreFull, Truncated
+from stream.errors import CorruptEvent, SeqConflict, StoreBusy, StoreFull, StreamError, Truncated
 from stream.http.durable import state as kinds
 from stream.http.durable.paths import read_id, stream_id
 from stream.http.durable.state import State, decode, encode
@@ -167,7 +167,7 @@ class Streams:
             at = self._clock_ms()
             stream.take([Event(stream.id, result.first_seq + n, e.type, e.data, at) for n, e in enumerate(events)])
             if stream.head - stream.saved_head >= SNAPSHOT_EVENTS or stream.unsaved_bytes >= SNAPSHOT_BYTES:
-                with contextlib.suppress(StoreBusy, StoreFull):  # the events are there all the same: it is saved later
+                with contextlib.suppress(StreamError):  # the events are there all the same: it is saved later
                     await self.save(stream)
         return result
 
