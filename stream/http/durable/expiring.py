@@ -25,6 +25,7 @@ _PAUSE_S: Final = 0.5  # between two looks at what has changed: there is no hurr
 _RETRY_S: Final = 5.0
 _PAGE: Final = 200
 _REST: Final = 3  # times as long as a page took: those who are served come first, however many streams there are at the start
+_SHORT: Final = 64  # events: of a stream that has no more all are read, for that is one look less
 _ENDING: Final = (RETIRE, UNFORK, DELETE)
 
 
@@ -99,11 +100,12 @@ class Expiry:
     async def _may_end(self, stream_id: str, head: int) -> bool:
         """Whether it has a time to live, or an end that may have been broken off: its first and its last event tell.
 
-        So a long stream costs no more than a short one, and one that nobody asks for takes no memory.
+        So a long stream costs little more than a short one, and one that nobody asks for takes no memory.
         """
         try:
-            events = await self._store.read(stream_id, limit=1)
-            events += await self._store.read(stream_id, after=head - 1, limit=1)
+            events = await self._store.read(stream_id, limit=head if head <= _SHORT else 1)
+            if events and events[-1].seq < head:
+                events += await self._store.read(stream_id, after=head - 1, limit=1)
             if [event.type for event in events[:1]] != [OPEN] or events[-1].type in _ENDING:
                 return True
             opened = decode_opened(events[0].data)
