@@ -10,7 +10,7 @@ from starlette.responses import Response
 from ledger.errors import LedgerBehind, LedgerDiverged, UnknownConversation, UnknownMessage
 from ledger.http.answers import ConversationInFull, ConversationPage, RunPage, TranscriptPage
 from ledger.kinds import is_reserved
-from ledger.listings import STATUSES
+from ledger.listings import STATUSES, list_runs
 from ledger.pages import present_page, read_cursor, read_page
 from ledger.records import present_conversation
 from ledger.tables.conversations import Page
@@ -149,10 +149,10 @@ class Conversations:
         conversation = await admit(self._service, "read", request)
         limit = query_number(request, "limit", PAGE, least=1, most=MAX_PAGE)
         after = query_number(request, "after", 0)
+        status = query_choice(request, "status", STATUSES)
         found = []
-        async for run in self._ledger.runs(conversation, status=query_choice(request, "status", STATUSES)):
-            if run.seq > after:
-                found.append(run)
+        async for run in list_runs(self._ledger.engine, conversation, status=status, after=after):
+            found.append(run)
             if len(found) > limit:
                 break
         shown = found[:limit]
