@@ -56,9 +56,9 @@ class Service:
     tasks: list[Callable[[], Coroutine[Any, Any, None]]] = dataclasses.field(default_factory=list)
     """What goes on for as long as it runs."""
 
-    async def check(self, action: Action, kind: Any, stream: str | None, connection: HTTPConnection) -> None:
-        """Raises `Problem` unless the request may do this."""
-        await check_access(self.authorize, self.tickets, Access(action, kind, stream, connection))
+    async def check(self, action: Action, kind: Any, stream: str | None, connection: HTTPConnection) -> tuple[str, ...] | None:
+        """Raises `Problem` unless the request may do this. Of a list, the prefixes of ids that it may show, or None for all."""
+        return await check_access(self.authorize, self.tickets, Access(action, kind, stream, connection))
 
 
 def serve_store(store: EventStore, **options: Any) -> Service:
