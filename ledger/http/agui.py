@@ -9,6 +9,7 @@ import msgspec
 
 from ledger.exports import with_media
 from ledger.http.watched import events_behind, look_at
+from projector.formats.agui.stream_events import WITHDRAWN
 from projector.formats.agui.stream_writer import AguiStreamWriter
 from projector.formats.agui.writer import write
 from projector.json_text import InvalidJson, decode, dump
@@ -20,13 +21,14 @@ from stream.http.openapi import EVENTS, TEXT, Content, describe
 from stream.http.sse import frame
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
 
     from starlette.requests import Request
 
     from ledger.http.watched import Watched
     from ledger.ledger import Ledger
     from projector import Message
+    from stream import Event
     from stream.http import Service
 
     Handler = Callable[[Request], Awaitable[EventStream]]
@@ -35,8 +37,12 @@ MAX_SHOWN: Final = 1000
 MAX_SNAPSHOT_BYTES: Final = 8 * 1024 * 1024
 """The public client takes no event of more than 10 MB."""
 _ENDS: Final = ("RUN_FINISHED", "RUN_ERROR")
+_ENDINGS: Final = ("TEXT_MESSAGE_END", "REASONING_END", "TOOL_CALL_END")
 _OVERTAKEN: Final = {
     "type": "RUN_ERROR", "code": "overtaken", "message": "what comes next is not in the log any more: connect again",
+}  # fmt: skip
+_TAKEN_BACK: Final = {
+    "type": "RUN_ERROR", "code": "taken_back", "message": "what was shown was taken back, and the run is over: connect again",
 }  # fmt: skip
 Wire = list[dict[str, Any]]
 
@@ -71,7 +77,8 @@ class Agui:
         """RUN_STARTED, MESSAGES_SNAPSHOT, what is open opened again, and what comes, until the run ends.
 
         Where none is under way RUN_FINISHED comes at once; a thread that nobody knows is an empty one. Where what comes
-        has gone from the log before a slow client had it the run ends with RUN_ERROR, `overtaken`.
+        has gone from the log before a slow client had it the run ends with RUN_ERROR, `overtaken`. Where a step or a message
+        is taken back that has gone out, another MESSAGES_SNAPSHOT comes, and all that is open begins anew behind it.
         """
         asked = _read(await read_body(request, self._service.max_body_bytes))
         await self._service.check("read", "conversation", asked.threadId, request)
@@ -85,11 +92,13 @@ class Agui:
         begun = await self._begin(writer, watched, run_id)
         return EventStream(self._events(writer, watched, begun), self._service.followers)
 
-    async def _begin(self, writer: AguiStreamWriter, watched: Watched, run_id: str) -> Wire:
+    async def _begin(
+        self, writer: AguiStreamWriter, watched: Watched, run_id: str, avoid: Collection[str] = frozenset()
+    ) -> Wire:
         """How the client gets to where the conversation stands; earlier messages than it can take stay away."""
         path = await self._shown(watched)
         if watched.run is not None:
-            events = writer.resume([watched.run], path)
+            events = writer.resume([watched.run], path, avoid)
         else:
             named = {"threadId": watched.conversation, "runId": run_id}
             snapshot = {"type": "MESSAGES_SNAPSHOT", "messages": write(path).payload}
@@ -104,20 +113,53 @@ class Agui:
 
     async def _events(self, writer: AguiStreamWriter, watched: Watched, begun: Wire) -> AsyncGenerator[bytes, None]:
         yield _frames(begun)
-        if watched.run is None or begun[-1]["type"] in _ENDS:
-            return
+        wire, ended = begun, _ended(begun)
         try:
-            async with aclosing(events_behind(self._service, watched)) as batches:
-                async for batch in batches:
-                    wire: Wire = []
-                    for event in batch:
-                        wire += writer.feed(event)
-                        if wire and wire[-1]["type"] in _ENDS:
-                            yield _frames(wire)
-                            return
-                    yield _frames(wire)  # what says nothing here is a heartbeat
+            while watched.run is not None and wire[-1]["type"] not in _ENDS:
+                async with aclosing(events_behind(self._service, watched)) as batches:
+                    async for batch in batches:
+                        wire = _until_end(writer, batch)
+                        ended |= _ended(wire)
+                        yield _frames(wire)  # what says nothing here is a heartbeat
+                        if wire and (wire[-1]["type"] in _ENDS or _is_withdrawn(wire[-1])):
+                            break
+                if wire[-1]["type"] not in _ENDS:
+                    closed, run_id = writer.close(), watched.run.run_id
+                    ended |= _ended(closed)
+                    yield _frames(closed)
+                    writer, watched, wire = await self._anew(watched.conversation, run_id, ended)
+                    yield _frames(wire)
         except (Truncated, Diverged):
             yield _frames([_OVERTAKEN])
+
+    async def _anew(self, thread_id: str, run_id: str, ended: set[str]) -> tuple[AguiStreamWriter, Watched, Wire]:
+        """What is shown instead where something was taken back that has gone out: all as it stands, in the same run."""
+        watched = await look_at(self._ledger.engine, thread_id)
+        writer = AguiStreamWriter(thread_id=thread_id, run_id=run_id)
+        if watched.run is None or watched.run.run_id != run_id:
+            return writer, watched, [_TAKEN_BACK]
+        begun = await self._begin(writer, watched, run_id, ended)
+        return writer, watched, [event for event in begun if event["type"] != "RUN_STARTED"]
+
+
+def _ended(wire: Wire) -> set[str]:
+    """The ids of what has ended: under none of them anything begins again in this run."""
+    ends = [event for event in wire if event["type"] in _ENDINGS]
+    return {event.get("toolCallId") or event["messageId"] for event in ends}
+
+
+def _until_end(writer: AguiStreamWriter, batch: Iterable[Event]) -> Wire:
+    """What a batch says, as far as the run goes on or all that it says counts."""
+    wire: Wire = []
+    for event in batch:
+        wire += writer.feed(event)
+        if wire and (wire[-1]["type"] in _ENDS or _is_withdrawn(wire[-1])):
+            break
+    return wire
+
+
+def _is_withdrawn(event: dict[str, Any]) -> bool:
+    return (event["type"], event.get("name")) == ("CUSTOM", WITHDRAWN)
 
 
 def _read(body: bytes) -> RunAgentInput:

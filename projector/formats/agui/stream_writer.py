@@ -23,7 +23,7 @@ from projector.formats.shared.live import Custom, bodies_so_far, body_of, drafts
 from projector.json_text import plain, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from projector.formats.format import StreamEnd
     from projector.message import Message
@@ -76,7 +76,8 @@ class AguiStreamWriter:
         self._calls: set[str] = set()
         """The ids of calls that have gone out."""
         self._shown: frozenset[str] = frozenset()
-        """The ids of calls that a client shows: it takes another call under the same id for more of that one."""
+        """The ids of calls that a client shows: it takes another call under the same id for more of that one; and others
+        that nothing may begin under."""
         self._begun_as: dict[str, str] = {}
         """Under which id the newest call of an id went out: some models use the same ones again, or tell one in the end."""
         self._messages: dict[str, OutgoingMessage] = {}
@@ -95,19 +96,19 @@ class AguiStreamWriter:
         """
         self._expected[message_id] = list(pieces)
 
-    def resume(self, runs: Iterable[RunDraft], shown: Sequence[Message] = ()) -> Wire:
+    def resume(self, runs: Iterable[RunDraft], shown: Sequence[Message] = (), avoid: Collection[str] = frozenset()) -> Wire:
         """The events that bring a client to where these open runs stand, for following from there.
 
         RUN_STARTED, then a MESSAGES_SNAPSHOT of `shown` (the committed messages that they stand behind, and their own, which
         may say more than events) and of what they have said so far, and what is open is opened again under its ids: text and
         reasoning go on behind what the snapshot says of them, a call is left out of it and comes once more with its
-        arguments so far. A run that waits for a person ends.
+        arguments so far. A run that waits for a person ends. What begins has none of the ids to `avoid`.
         """
         runs, view = tuple(runs), ClientView()
         ids = {run.run_id for run in runs}
         own = {message.id: message for message in shown if message.run_id in ids}
         pieces = write([message for message in shown if message.run_id not in ids]).payload
-        self._shown = frozenset(call["id"] for piece in pieces for call in piece.get("toolCalls", ()))
+        self._shown = frozenset(call["id"] for piece in pieces for call in piece.get("toolCalls", ())) | frozenset(avoid)
         events = [event for run in runs for body in bodies_so_far(run) for event in self.feed(body)]
         view.take(events)
         for draft in (draft for run in runs for draft in drafts_in_order(run)):
@@ -118,6 +119,10 @@ class AguiStreamWriter:
         steps = [{"type": "STEP_STARTED", "stepName": name} for name, _ in self._steps.values()]
         opened = [event for message in self._messages.values() for event in message.reopen(view)]
         return [*begun, {"type": "MESSAGES_SNAPSHOT", "messages": pieces}, *steps, *opened, *ended] if begun else []
+
+    def close(self) -> Wire:
+        """The events that end whatever is open, for one who is told anew by `resume` of another writer where all stands."""
+        return self._close({message.run_id for message in self._messages.values()} | {run_id for run_id, _ in self._steps})
 
     def start_run(self, body: ev.RunStarted) -> Wire:
         """A run begins, unless one is open already."""
@@ -247,8 +252,7 @@ class AguiStreamWriter:
             self._messages, self._steps = {}, {}
             self._calls.clear()
             return [{"type": "RUN_ERROR", "message": error.error or "the run has failed"} | usage]
-        events = self._close({message.run_id for message in self._messages.values()} | {run_id for run_id, _ in self._steps})
-        return [*events, {"type": "RUN_FINISHED"} | named | ({"outcome": outcome} if outcome else {}) | usage]
+        return [*self.close(), {"type": "RUN_FINISHED"} | named | ({"outcome": outcome} if outcome else {}) | usage]
 
     def _close(self, run_ids: set[str]) -> Wire:
         """Whatever is open of these runs ends."""

@@ -8,7 +8,17 @@ from msgspec.structs import replace
 
 from projector import events as ev
 from projector.formats.ai_sdk.parts import DYNAMIC, STEP, TOOL
-from projector.formats.ai_sdk.stream_chunks import Chunks, asked, is_chunk, is_tool, output, text_end, tool_input, tool_start
+from projector.formats.ai_sdk.stream_chunks import (
+    RESET,
+    Chunks,
+    asked,
+    is_chunk,
+    is_tool,
+    output,
+    text_end,
+    tool_input,
+    tool_start,
+)
 from projector.formats.ai_sdk.writer import write
 from projector.formats.shared.live import SAID, GrowingBlock, one_block, one_result
 from projector.json_text import dump
@@ -32,6 +42,14 @@ class OutgoingMessage:
         """Under which id the newest call of an id went out: some models use the same ones again, or tell one in the end."""
         self._parts = 0
         self._in_step = False
+        self._steps_since = 0
+        """Steps of the UIMessage since a step of the run began."""
+        self._is_mixed = False
+        """Whether that step has added to an earlier one of the UIMessage."""
+
+    def begin_step_of_run(self) -> None:
+        """What was said before is no part of the step that begins."""
+        self._steps_since, self._is_mixed = 0, False
 
     def begin(self, message_id: str, run_id: str, expected: dict[str, Any] | None) -> None:
         """One more message of the run; with `expected` the UIMessage that it becomes is known."""
@@ -40,6 +58,11 @@ class OutgoingMessage:
 
     def take(self, body: Any) -> Chunks:
         """The chunks for one event of its messages."""
+        chunks = self._take(body)
+        self._is_mixed = self._is_mixed or (bool(chunks) and not self._steps_since)
+        return chunks
+
+    def _take(self, body: Any) -> Chunks:
         if isinstance(body, ev.ToolResult):
             return self._answer(body)
         if isinstance(body, ev.ToolApproval):
@@ -51,15 +74,19 @@ class OutgoingMessage:
             return self._start(source, body)
         return self._leave(source) if isinstance(body, ev.MessageFinished) else self._change(source, body)
 
-    def reset(self) -> Chunks:
-        """What the newest step has said is taken back."""
-        if not self._in_step:
-            return []
+    def reset(self) -> tuple[Chunks, bool]:
+        """What the newest step of the run has said is taken back; False where a client can't be told all of it.
+
+        A client takes back the newest step of its UIMessage, which is one message.
+        """
+        if not self._in_step or not self._steps_since:
+            return [], not self._is_mixed
         self._blocks = {}
         self._calls = {ref: call for ref, call in self._calls.items() if not call.in_step}
         for source in self._messages.values():
             source.seen = set()
-        return [{"type": "reset-step"}]
+        is_told, self._steps_since, self._is_mixed = self._steps_since == 1 and not self._is_mixed, 1, False
+        return [{"type": RESET}], is_told
 
     def finish(self) -> Chunks:
         """All is said, but what is open stays so."""
@@ -155,6 +182,7 @@ class OutgoingMessage:
         if call is None or (call.status not in (None, *_NO_TRUTH)):
             return []
         call.status = body.status
+        self._is_mixed = self._is_mixed or not call.in_step
         part = call.part
         if not call.block_is_known:
             path = [one_block(body.run_id, f"{body.message_id}/", replace(call.block, sealed=True)), one_result(body)]
@@ -210,6 +238,7 @@ class OutgoingMessage:
     def _begin_step(self) -> Chunks:
         chunks = self._end_step()
         self._in_step = True
+        self._steps_since += 1
         self._parts += 1
         return [*chunks, {"type": "start-step"}]
 
