@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ledger.exports import with_media
+from ledger.http.pieces import fit, in_pieces
 from ledger.http.watched import events_behind, look_at
 from projector.formats.agui.stream_events import WITHDRAWN
 from projector.formats.agui.stream_writer import AguiStreamWriter
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     Handler = Callable[[Request], Awaitable[EventStream]]
 
 MAX_SHOWN: Final = 1000
-MAX_SNAPSHOT_BYTES: Final = 8 * 1024 * 1024
-"""The public client takes no event of more than 10 MB."""
 _ENDS: Final = ("RUN_FINISHED", "RUN_ERROR")
 _ENDINGS: Final = ("TEXT_MESSAGE_END", "REASONING_END", "TOOL_CALL_END")
 _OVERTAKEN: Final = {
@@ -103,7 +102,7 @@ class Agui:
             named = {"threadId": watched.conversation, "runId": run_id}
             snapshot = {"type": "MESSAGES_SNAPSHOT", "messages": write(path).payload}
             events = [{"type": "RUN_STARTED"} | named, snapshot, {"type": "RUN_FINISHED"} | named]
-        return [_within_bounds(event) if event["type"] == "MESSAGES_SNAPSHOT" else event for event in events]
+        return fit(events)
 
     async def _shown(self, watched: Watched) -> Sequence[Message]:
         engine, name, leaf = self._ledger.engine, watched.conversation, watched.leaf
@@ -170,12 +169,5 @@ def _read(body: bytes) -> RunAgentInput:
     return asked
 
 
-def _within_bounds(snapshot: dict[str, Any]) -> dict[str, Any]:
-    messages = snapshot["messages"]
-    while len(messages) > 1 and len(dump(messages)) > MAX_SNAPSHOT_BYTES:
-        messages = messages[-(len(messages) // 2) :]
-    return snapshot | {"messages": messages}
-
-
 def _frames(wire: Wire) -> bytes:
-    return b"".join([frame(dump(event).encode()) for event in wire])
+    return b"".join([frame(dump(event).encode()) for event in in_pieces(wire)])
