@@ -128,3 +128,33 @@ async def test_each_step_may_call_under_the_same_id(ledger: Ledger, app: Starlet
     told = {chunk["toolCallId"]: chunk["output"] for chunk in page.data() if chunk["type"] == "tool-output-available"}
     assert sorted(given.values()) == [0, 1, 2, 3]
     assert {ref: str(n) for ref, n in given.items()} == told
+
+
+@pytest.mark.parametrize("cut", [3, 5, 8, 9, 10])
+async def test_calls_that_are_open_at_once_under_one_id_have_each_its_result(ledger: Ledger, app: Starlette, cut: int) -> None:
+    bodies = [ev.RunStarted("r", None, "submit", "r"), ev.MessageStarted("r", "r.1", "assistant")]
+    for number in range(2):
+        bodies += [ev.BlockStarted("r.1", number, "tool_call", "look", "k")]
+    for number in range(2):
+        bodies += [ev.BlockDelta("r.1", number, f'{{"n":{number}}}'), ev.BlockSealed("r.1", number, parse="ok")]
+    bodies.append(ev.MessageFinished("r.1", "complete"))
+    bodies += [ev.ToolResult("r", f"r.1/{n}", "k", "ok", raw(f'[{{"kind":"text","text":"{n}"}}]')) for n in range(2)]
+    bodies.append(ev.RunFinished("r", "completed"))
+    await ledger.record("c", [to_event(body) for body in bodies[:cut]])
+    async with connect(app) as agent, resume(app) as page:
+        await agent.until(b"MESSAGES_SNAPSHOT")
+        await ledger.record("c", [to_event(body) for body in bodies[cut:]])
+        await agent.end()
+        await page.end()
+    async with connect(app) as later:
+        await later.end()
+    for answer in (agent, later):
+        check_valid(answer.data())
+        client = AguiClient()
+        client.take(answer.data())
+        results = {message["toolCallId"]: message["content"] for message in client.messages if message["role"] == "tool"}
+        assert [(json.loads(said)["n"], results[ref]) for ref, _, said in client.calls()] == [(0, "0"), (1, "1")]
+    given = {chunk["toolCallId"]: chunk["input"]["n"] for chunk in page.data() if chunk["type"] == "tool-input-available"}
+    told = {chunk["toolCallId"]: chunk["output"] for chunk in page.data() if chunk["type"] == "tool-output-available"}
+    assert {ref: str(n) for ref, n in given.items()} == told
+    assert len(told) == 2

@@ -19,6 +19,7 @@ from projector.formats.agui.outgoing_message import OutgoingMessage, Wire
 from projector.formats.agui.parts import PROVIDER
 from projector.formats.agui.stream_events import interrupt, is_more_than_events, message_bodies, usage_of, whole, withdrawn
 from projector.formats.agui.writer import Writer, write, write_runs
+from projector.formats.shared.call_refs import CallRefs
 from projector.formats.shared.live import Custom, bodies_so_far, body_of, drafts_in_order, end_of, one_result
 from projector.json_text import plain, text_of
 
@@ -78,8 +79,7 @@ class AguiStreamWriter:
         self._shown: frozenset[str] = frozenset()
         """The ids of calls that a client shows: it takes another call under the same id for more of that one; and others
         that nothing may begin under."""
-        self._begun_as: dict[str, str] = {}
-        """Under which id the newest call of an id went out: some models use the same ones again, or tell one in the end."""
+        self._refs = CallRefs()
         self._messages: dict[str, OutgoingMessage] = {}
         self._expected: dict[str, list[dict[str, Any]]] = {}
 
@@ -156,7 +156,7 @@ class AguiStreamWriter:
         events = [] if message is None else message.start(body)
         ref = None if message is None else message.ref_of(body.block)
         if ref and body.tool_call_id is not None:
-            self._begun_as[body.tool_call_id] = ref
+            self._refs.begin(body.tool_call_id, body.message_id, ref)
         return events
 
     def grow_block(self, body: ev.BlockDelta) -> Wire:
@@ -169,7 +169,7 @@ class AguiStreamWriter:
         message = self._messages.get(body.message_id)
         ref = None if message is None else message.ref_of(body.block)
         if ref and body.tool_call_id is not None:
-            self._begun_as[body.tool_call_id] = ref
+            self._refs.begin(body.tool_call_id, body.message_id, ref)
         return [] if message is None else message.seal(body)
 
     def finish_message(self, body: ev.MessageFinished) -> Wire:
@@ -182,11 +182,8 @@ class AguiStreamWriter:
         events = self._ensure(body.run_id)
         if body.run_id not in self._runs:
             return events
-        for message in self._messages.values():
-            events += message.end_call(body.tool_call_id)
-        ref = self._begun_as.get(body.tool_call_id, body.tool_call_id)
-        if ref != body.tool_call_id:
-            events += [event for message in self._messages.values() for event in message.end_call(ref)]
+        ref = self._refs.answer(body.tool_call_id)
+        events += [event for message in self._messages.values() for event in message.end_call(ref)]
         body = replace(body, tool_call_id=ref)
         expected = self._expected.pop(body.message_id, None)
         written = Writer().pieces(one_result(body)) if expected is None else []
@@ -208,7 +205,10 @@ class AguiStreamWriter:
         open_ones = [message for message in self._messages.values() if message.run_id == body.run_id]
         events += [event for message in open_ones for event in message.take_back()]
         self._steps[at] = (name, [message.id for message in open_ones])
-        return events + withdrawn(list(dict.fromkeys([*began, *(message.id for message in open_ones)])))
+        taken_back = list(dict.fromkeys([*began, *(message.id for message in open_ones)]))
+        for message_id in taken_back:
+            self._refs.forget(message_id)
+        return events + withdrawn(taken_back)
 
     def use(self, body: ev.RunUsage) -> Wire:
         """Usage is told when the run ends."""

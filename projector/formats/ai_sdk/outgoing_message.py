@@ -20,6 +20,7 @@ from projector.formats.ai_sdk.stream_chunks import (
     tool_start,
 )
 from projector.formats.ai_sdk.writer import write
+from projector.formats.shared.call_refs import CallRefs
 from projector.formats.shared.live import SAID, GrowingBlock, one_block, one_result
 from projector.json_text import dump
 from projector.message import Block
@@ -38,8 +39,7 @@ class OutgoingMessage:
         self._messages: dict[str, _Source] = {}
         self._blocks: dict[tuple[str, int], GrowingBlock] = {}
         self._calls: dict[str, _Call] = {}
-        self._begun_as: dict[str, str] = {}
-        """Under which id the newest call of an id went out: some models use the same ones again, or tell one in the end."""
+        self._refs = CallRefs()
         self._parts = 0
         self._in_step = False
         self._steps_since = 0
@@ -82,6 +82,9 @@ class OutgoingMessage:
         if not self._in_step or not self._steps_since:
             return [], not self._is_mixed
         self._blocks = {}
+        for call in self._calls.values():
+            if call.in_step:
+                self._refs.forget(call.message_id)
         self._calls = {ref: call for ref, call in self._calls.items() if not call.in_step}
         for source in self._messages.values():
             source.seen = set()
@@ -117,7 +120,7 @@ class OutgoingMessage:
             while block.ref in self._calls and block.known is None:
                 block.ref += "~"
             if body.tool_call_id is not None:
-                self._begun_as[body.tool_call_id] = block.ref
+                self._refs.begin(body.tool_call_id, body.message_id, block.ref)
             part = block.known or _begun(block)
             self._calls[block.ref] = _Call(block, part)
             chunks.append(tool_start(part))
@@ -153,7 +156,7 @@ class OutgoingMessage:
         if block.kind in _CALLS:
             call = self._calls[block.ref]
             if body.tool_call_id is not None:
-                self._begun_as[body.tool_call_id] = block.ref
+                self._refs.begin(body.tool_call_id, body.message_id, block.ref)
             call.block = replace(whole, tool_call_id=block.ref, approval=call.block.approval)
             call.part = block.known or _written(source, call.block)
             is_waiting = block.known is None and "input" not in call.part
@@ -177,7 +180,7 @@ class OutgoingMessage:
         return [part] if is_chunk(part) else []
 
     def _answer(self, body: ev.ToolResult) -> Chunks:
-        body = replace(body, tool_call_id=self._begun_as.get(body.tool_call_id, body.tool_call_id))
+        body = replace(body, tool_call_id=self._refs.answer(body.tool_call_id))
         call = self._calls.get(body.tool_call_id)
         if call is None or (call.status not in (None, *_NO_TRUTH)):
             return []
@@ -197,8 +200,8 @@ class OutgoingMessage:
         return [*chunks, said] if said is not None else chunks
 
     def _answer_by_provider(self, source: _Source, result: Block) -> Chunks:
-        ref = self._begun_as.get(result.tool_call_id or "", result.tool_call_id)
-        call, result = self._calls.get(ref or ""), replace(result, tool_call_id=ref)
+        ref = self._refs.answer(result.tool_call_id or "")
+        call, result = self._calls.get(ref), replace(result, tool_call_id=ref)
         if call is None:
             return []
         part = call.part
@@ -209,7 +212,7 @@ class OutgoingMessage:
         return [] if said is None else [said | {"providerExecuted": True}]
 
     def _ask(self, body: ev.ToolApproval) -> Chunks:
-        body = replace(body, tool_call_id=self._begun_as.get(body.tool_call_id, body.tool_call_id))
+        body = replace(body, tool_call_id=self._refs.find(body.tool_call_id))
         call = self._calls.get(body.tool_call_id)
         if call is None:
             return []
@@ -279,6 +282,7 @@ class _Call:
         head = block.head
         self.block = Block(head.kind, name=head.name, tool_call_id=block.ref, provider_ref=head.provider_ref, parse="ok")
         self.block_is_known = block.known is not None
+        self.message_id = head.message_id
         self.part = part
         self.is_broken = False
         self.in_step = True

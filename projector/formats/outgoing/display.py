@@ -98,7 +98,8 @@ class _Turns:
 
     def _answer(self, message: Message, result: Block) -> None:
         known = self._calls.get(result.tool_call_id or "", [])
-        call = next((call for call in reversed(known) if call.answer is None), None)
+        open_calls = [call for call in known if call.answer is None]
+        call = next((call for call in open_calls if call.turn == open_calls[-1].turn), None)
         if call is None and known and known[-1].answer is not None:
             if known[-1].answer.blocks[0].status not in _NO_TRUTH or result.status in _NO_TRUTH:
                 self._say(f"a second result of {result.tool_call_id} is not sent", message)
