@@ -75,22 +75,29 @@ class Chat:
         await self._service.check("read", "conversation", chat, request)
         return await self.answer(chat, ai=7 if query_choice(request, "ai", _VERSIONS) == "7" else 6)
 
-    async def answer(self, chat: str, *, ai: Literal[6, 7] = 6) -> Response:
+    async def answer(self, chat: str, *, ai: Literal[6, 7] = 6, continues: str | None = None) -> Response:
         """The same for a program's own endpoint: of a run that has begun before it is called nothing is missed.
 
         `ai` is the version that reads it. One of 6 knows no step that is taken back: the stream is broken off there, and
-        the client, which comes back, gets what counts.
+        the client, which comes back, gets what counts. `continues` is the id of the last message that the page has sent
+        where that is the assistant's: the page lets it grow by what comes, and would show it twice as another one. Of a
+        run that goes on itself (its id is that of the message) only what comes from now on is told, so ask before it does.
         """
         watched = await look_at(self._ledger.engine, chat)
         if watched.run is None:
             return Response(status_code=204)
-        return EventStream(self._chunks(watched, watched.run, ai), self._service.followers, HEADERS)
+        return EventStream(self._chunks(watched, watched.run, ai, continues), self._service.followers, HEADERS)
 
-    async def _chunks(self, watched: Watched, run: RunDraft, ai: Literal[6, 7]) -> AsyncGenerator[bytes, None]:
+    async def _chunks(
+        self, watched: Watched, run: RunDraft, ai: Literal[6, 7], continues: str | None
+    ) -> AsyncGenerator[bytes, None]:
         writer = AiSdkStreamWriter(run_id=run.run_id)
         begun = _known(writer.resume([run]), ai)
-        yield _frames(begun)
-        if run.paused:
+        goes_on = continues == run.run_id
+        if goes_on:
+            begun = [chunk for chunk in begun if chunk["type"] == "start"]
+        yield _frames(_named(begun, continues))
+        if run.paused and not goes_on:
             yield _end(begun, _PAUSED)
             return
         try:
@@ -98,7 +105,7 @@ class Chat:
                 async for batch in batches:
                     chunks: Chunks = []
                     for event in batch:
-                        said = _known(writer.feed(event), ai)
+                        said = _named(_known(writer.feed(event), ai), continues)
                         await self._require_told(watched.conversation, event, said)
                         chunks += said
                         end = _end_of(event, run.run_id)
@@ -126,6 +133,13 @@ def _known(chunks: Chunks, ai: Literal[6, 7]) -> Chunks:
     if any(chunk["type"] == RESET for chunk in chunks):
         raise BrokenOff
     return for_version_6(chunks)
+
+
+def _named(chunks: Chunks, message_id: str | None) -> Chunks:
+    """A UIMessage that begins under another id than that of its run."""
+    if message_id is None:
+        return chunks
+    return [chunk | {"messageId": message_id} if chunk["type"] == "start" else chunk for chunk in chunks]
 
 
 def _end_of(event: Event, run_id: str) -> dict[str, Any] | None:
