@@ -22,7 +22,7 @@ from stream.http.openapi import EVENTS, TEXT, Content, describe
 from stream.http.sse import frame
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 
     from starlette.requests import Request
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 MAX_SHOWN: Final = 1000
 _ENDS: Final = ("RUN_FINISHED", "RUN_ERROR")
-_ENDINGS: Final = ("TEXT_MESSAGE_END", "REASONING_END", "TOOL_CALL_END")
 _OVERTAKEN: Final = {
     "type": "RUN_ERROR", "code": "overtaken", "message": "what comes next is not in the log any more: connect again",
 }  # fmt: skip
@@ -47,13 +46,14 @@ Wire = list[dict[str, Any]]
 
 
 class RunAgentInput(msgspec.Struct):
-    """What of the request's body counts here: the log knows the messages better than the client.
+    """What of the request's body counts here: the log knows the messages better than the client, which keeps some of its own.
 
     Source: AG-UI 1.0, RunAgentInput.
     """
 
     threadId: str  # noqa: N815 - the protocol's name
     runId: str  # noqa: N815 - the same
+    messages: list[Any] | None = None
 
 
 class Agui:
@@ -81,23 +81,27 @@ class Agui:
         """
         asked = _read(await read_body(request, self._service.max_body_bytes))
         await self._service.check("read", "conversation", asked.threadId, request)
-        return await self.answer(asked.threadId, asked.runId)
+        return await self.answer(asked.threadId, asked.runId, asked.messages)
 
-    async def answer(self, thread_id: str, run_id: str) -> EventStream:
-        """The same for a program's own endpoint, which has looked at the request. `run_id` names a run that is none."""
+    async def answer(self, thread_id: str, run_id: str, messages: Sequence[Any] | None = None) -> EventStream:
+        """The same for a program's own endpoint, which has looked at the request. `run_id` names a run that is none.
+
+        `messages` are those of the client: reasoning among them that was taken back meanwhile it would keep.
+        """
         watched = await look_at(self._ledger.engine, thread_id)
         run_id = run_id if watched.run is None else watched.run.run_id
         writer = AguiStreamWriter(thread_id=thread_id, run_id=run_id)
-        begun = await self._begin(writer, watched, run_id)
-        return EventStream(self._events(writer, watched, begun), self._service.followers)
+        thoughts = [
+            str(each.get("id")) for each in messages or () if isinstance(each, dict) and each.get("role") == "reasoning"
+        ]
+        begun = _without(thoughts, await self._begin(writer, watched, run_id))
+        return EventStream(self._events(writer, watched, begun, thoughts), self._service.followers)
 
-    async def _begin(
-        self, writer: AguiStreamWriter, watched: Watched, run_id: str, avoid: Collection[str] = frozenset()
-    ) -> Wire:
+    async def _begin(self, writer: AguiStreamWriter, watched: Watched, run_id: str) -> Wire:
         """How the client gets to where the conversation stands; earlier messages than it can take stay away."""
         path = await self._shown(watched)
         if watched.run is not None:
-            events = writer.resume([watched.run], path, avoid)
+            events = writer.resume([watched.run], path)
         else:
             named = {"threadId": watched.conversation, "runId": run_id}
             snapshot = {"type": "MESSAGES_SNAPSHOT", "messages": write(path).payload}
@@ -110,41 +114,55 @@ class Agui:
         said = () if watched.run is None else settle(watched.run, None).messages
         return (await with_media(engine, name, [*path, *said])).messages
 
-    async def _events(self, writer: AguiStreamWriter, watched: Watched, begun: Wire) -> AsyncGenerator[bytes, None]:
+    async def _events(
+        self, writer: AguiStreamWriter, watched: Watched, begun: Wire, thoughts: list[str]
+    ) -> AsyncGenerator[bytes, None]:
         yield _frames(begun)
-        wire, ended = begun, _ended(begun)
+        wire, thoughts = begun, thoughts + _thoughts(begun)
         try:
             while watched.run is not None and wire[-1]["type"] not in _ENDS:
                 async with aclosing(events_behind(self._service, watched)) as batches:
                     async for batch in batches:
                         wire = _until_end(writer, batch)
-                        ended |= _ended(wire)
+                        thoughts += _thoughts(wire)
                         yield _frames(wire)  # what says nothing here is a heartbeat
                         if wire and (wire[-1]["type"] in _ENDS or _is_withdrawn(wire[-1])):
                             break
                 if wire[-1]["type"] not in _ENDS:
-                    closed, run_id = writer.close(), watched.run.run_id
-                    ended |= _ended(closed)
-                    yield _frames(closed)
-                    writer, watched, wire = await self._anew(watched.conversation, run_id, ended)
+                    yield _frames(writer.close())
+                    writer, watched, wire = await self._anew(watched.conversation, watched.run.run_id, thoughts)
                     yield _frames(wire)
         except (Truncated, Diverged):
             yield _frames([_OVERTAKEN])
 
-    async def _anew(self, thread_id: str, run_id: str, ended: set[str]) -> tuple[AguiStreamWriter, Watched, Wire]:
-        """What is shown instead where something was taken back that has gone out: all as it stands, in the same run."""
+    async def _anew(self, thread_id: str, run_id: str, thoughts: list[str]) -> tuple[AguiStreamWriter, Watched, Wire]:
+        """What is shown instead where something was taken back that has gone out: all as it stands, in the same run.
+
+        Under the ids that whoever connects anew would see, or what is the same would stand elsewhere for him.
+        """
         watched = await look_at(self._ledger.engine, thread_id)
         writer = AguiStreamWriter(thread_id=thread_id, run_id=run_id)
         if watched.run is None or watched.run.run_id != run_id:
             return writer, watched, [_TAKEN_BACK]
-        begun = await self._begin(writer, watched, run_id, ended)
-        return writer, watched, [event for event in begun if event["type"] != "RUN_STARTED"]
+        _, *begun = await self._begin(writer, watched, run_id)
+        return writer, watched, _without(thoughts, begun)
 
 
-def _ended(wire: Wire) -> set[str]:
-    """The ids of what has ended: under none of them anything begins again in this run."""
-    ends = [event for event in wire if event["type"] in _ENDINGS]
-    return {event.get("toolCallId") or event["messageId"] for event in ends}
+def _without(thoughts: list[str], begun: Wire) -> Wire:
+    """For a client that has shown these: it keeps all the reasoning that it has, unless it is told of some."""
+    [at] = [number for number, event in enumerate(begun) if event["type"] == "MESSAGES_SNAPSHOT"]
+    messages = begun[at]["messages"]
+    if not thoughts or any(message["role"] == "reasoning" for message in messages):
+        return begun
+    none = {"id": thoughts[-1].rstrip("~") + "~", "role": "reasoning", "content": ""}
+    return [*begun[:at], begun[at] | {"messages": [*messages, none]}, *begun[at + 1 :]]
+
+
+def _thoughts(wire: Wire) -> list[str]:
+    """The ids of what is shown as reasoning from here on."""
+    begun = [event["messageId"] for event in wire if event["type"] == "REASONING_START"]
+    told = [message for event in wire for message in event.get("messages", ())]
+    return [message["id"] for message in told if message["role"] == "reasoning"] + begun
 
 
 def _until_end(writer: AguiStreamWriter, batch: Iterable[Event]) -> Wire:

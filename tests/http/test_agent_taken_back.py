@@ -11,7 +11,7 @@ from projector.events import to_event
 from projector.json_text import raw
 from tests.http.agent_checks import check_agui, check_page, check_valid
 from tests.http.agent_talk import ended, started
-from tests.http.asgi_streams import ask, connect
+from tests.http.asgi_streams import INPUT, ask, connect
 from tests.http.ui_clients import AguiClient, ChatPage
 
 if TYPE_CHECKING:
@@ -143,3 +143,33 @@ async def test_an_agent_shows_the_step_that_counts_once(ledger: Ledger, app: Sta
         assert (client.text(), client.ended) == ("kept right", "RUN_FINISHED")
         check_agui(client, await ledger.transcript("c"))
         check_valid(answer.data())
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+async def test_a_thought_that_was_taken_back_is_not_kept(ledger: Ledger, app: Starlette, *, comes_back: bool) -> None:
+    """A client keeps the reasoning that it has where it is told of none."""
+    client = AguiClient()
+    await ledger.record("c", [started(), to_event(step(1, "started")), to_event(begins("r.1"))])
+    await ledger.record("c", [to_event(body) for body in thinks_and_calls("r.1")])
+    async with connect(app) as first:
+        await first.until(b"hm")
+        if not comes_back:
+            await ledger.record("c", [to_event(step(1, "reset")), *(to_event(body) for body in says("r.1", "right"))])
+            await first.until(b"right")
+    client.take(first.data())
+    if comes_back:
+        assert client.text("reasoning") == "hm"
+        await ledger.record("c", [to_event(step(1, "reset")), *(to_event(body) for body in says("r.1", "right"))])
+        async with ask(app, "POST", "/v1/agui/connect", INPUT | {"messages": client.messages}) as again:
+            await again.until(b"right")
+        client.connect()
+        client.take(again.data())
+    assert (client.text("reasoning"), client.text(), client.calls()) == ("", "right", [])
+
+
+@pytest.mark.parametrize("messages", [None, [], [1, None, {}], [{"role": "reasoning"}], [{"role": "reasoning", "id": 1}]])
+async def test_what_a_client_says_of_its_messages_is_taken_as_it_is(app: Starlette, messages: object) -> None:
+    async with ask(app, "POST", "/v1/agui/connect", INPUT | {"messages": messages}) as answer:
+        await answer.end()
+    assert (answer.status, answer.is_whole) == (200, True)
+    check_valid(answer.data())

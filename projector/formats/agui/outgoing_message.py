@@ -22,7 +22,7 @@ _TEXT: Final = ("text", "refusal")
 class OutgoingMessage:
     """Gives the events for what happens in one message.
 
-    `calls` are the ids of calls that have gone out, `shown` those that nothing may begin under. `expected`: the
+    `calls` are the ids of calls that have gone out, `shown` of those that a client shows besides. `expected`: the
     messages of AG-UI that it becomes, where they are known.
     """
 
@@ -52,7 +52,7 @@ class OutgoingMessage:
         if body.kind == "reasoning":
             events = self._end_text()
             self._piece, self._has_text, self._known = None, False, self._next()
-            block.ref = self._known["id"] if self._known else self._free(self._ref(body.block))
+            block.ref = self._known["id"] if self._known else self._ref(body.block)
             return [*events, *thought_start(block.ref, self._metadata())]
         if body.kind == "tool_call":
             events = self._end_text()
@@ -166,14 +166,9 @@ class OutgoingMessage:
         if self._piece is None:
             self._known = self._next()
             own = self.id if self._answers == 0 else self._ref(number)
-            self._piece = self._known["id"] if self._known else self._free(own)
+            self._piece = self._known["id"] if self._known else own
             self._answers += 1
         return self._piece
-
-    def _free(self, ref: str) -> str:
-        while ref in self._shown:
-            ref += "~"
-        return ref
 
     def _ref(self, number: int) -> str:
         return f"{self.id}/{number}{self._round}"

@@ -24,7 +24,7 @@ from projector.formats.shared.live import Custom, bodies_so_far, body_of, drafts
 from projector.json_text import plain, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from projector.formats.format import StreamEnd
     from projector.message import Message
@@ -77,8 +77,7 @@ class AguiStreamWriter:
         self._calls: set[str] = set()
         """The ids of calls that have gone out."""
         self._shown: frozenset[str] = frozenset()
-        """The ids of calls that a client shows: it takes another call under the same id for more of that one; and others
-        that nothing may begin under."""
+        """The ids of calls that a client shows: it takes another call under the same id for more of that one."""
         self._refs = CallRefs()
         self._messages: dict[str, OutgoingMessage] = {}
         self._expected: dict[str, list[dict[str, Any]]] = {}
@@ -96,19 +95,19 @@ class AguiStreamWriter:
         """
         self._expected[message_id] = list(pieces)
 
-    def resume(self, runs: Iterable[RunDraft], shown: Sequence[Message] = (), avoid: Collection[str] = frozenset()) -> Wire:
+    def resume(self, runs: Iterable[RunDraft], shown: Sequence[Message] = ()) -> Wire:
         """The events that bring a client to where these open runs stand, for following from there.
 
         RUN_STARTED, then a MESSAGES_SNAPSHOT of `shown` (the committed messages that they stand behind, and their own, which
         may say more than events) and of what they have said so far, and what is open is opened again under its ids: text and
         reasoning go on behind what the snapshot says of them, a call is left out of it and comes once more with its
-        arguments so far. A run that waits for a person ends. What begins has none of the ids to `avoid`.
+        arguments so far. A run that waits for a person ends.
         """
         runs, view = tuple(runs), ClientView()
         ids = {run.run_id for run in runs}
         own = {message.id: message for message in shown if message.run_id in ids}
         pieces = write([message for message in shown if message.run_id not in ids]).payload
-        self._shown = frozenset(call["id"] for piece in pieces for call in piece.get("toolCalls", ())) | frozenset(avoid)
+        self._shown = frozenset(call["id"] for piece in pieces for call in piece.get("toolCalls", ()))
         events = [event for run in runs for body in bodies_so_far(run) for event in self.feed(body)]
         view.take(events)
         for draft in (draft for run in runs for draft in drafts_in_order(run)):
