@@ -93,6 +93,8 @@ class Chat:
     ) -> AsyncGenerator[bytes, None]:
         writer = AiSdkStreamWriter(run_id=run.run_id)
         begun = _known(writer.resume([run]), ai)
+        if run.step is not None and not begun:  # what a page has of it may have been taken back
+            begun = [{"type": "start", "messageId": run.run_id}]
         goes_on = continues == run.run_id
         if goes_on:
             begun = [chunk for chunk in begun if chunk["type"] == "start"]

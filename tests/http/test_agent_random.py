@@ -31,7 +31,7 @@ SEEDS = 20
 
 
 def a_run(rnd: random.Random) -> Iterator[ev.Body]:
-    """Steps that are tried up to three times; some calls have one id, some no result."""
+    """Steps that are tried up to three times; some calls have one id, some no result; a step may go as a whole."""
     for step in range(1, rnd.randint(2, 5)):
         yield ev.RunStep("r", step, "started")
         name: str | None = None
@@ -53,6 +53,8 @@ def a_run(rnd: random.Random) -> Iterator[ev.Body]:
                 yield ev.ToolResult("r", f"{name}/{number}", call, "ok", raw('[{"kind":"text","text":"seen"}]'))
         if rnd.random() < 0.8:
             yield ev.RunStep("r", step, "finished")
+            if rnd.random() < 0.2:
+                yield ev.RunStep("r", step, "reset")
     yield ev.RunFinished("r", rnd.choice(["completed", "incomplete"]))
 
 

@@ -62,23 +62,29 @@ AGAIN = {
     ),
     "it had begun": (begins("r.2"), step(2, "reset"), *says("r.2", "right")),
     "nothing yet": (step(2, "reset"), begins("r.2"), *says("r.2", "right")),
+    "it was over": (
+        begins("r.2"), *says("r.2", "wrong"), *seals("r.2"), step(2, "finished"), step(2, "reset"), begins("r.3"),
+        *says("r.3", "right"), *seals("r.3"), begins("r.2"), ev.BlockStarted("r.2", 0, "text"),
+    ),
     "two messages": (
         begins("r.1b"), *says("r.1b", "wrong"), *seals("r.1b"), begins("r.2"), *says("r.2", "wrong"), step(2, "reset"),
         *says("r.2", "right"),
     ),
 }  # fmt: skip
 """What goes on behind `KEPT`, so that at the end it says `kept right`."""
-IS_TOLD = ("open", "sealed", "a call", "twice", "it had begun", "nothing yet")
+IS_TOLD = ("open", "sealed", "a call", "twice", "it had begun", "nothing yet", "it was over")
 """Where a client that knows `reset-step` needs not come back."""
 
 
-async def follow_page(ledger: Ledger, app: Starlette, rest: list[ev.Body], query: str) -> tuple[ChatPage, int]:
+async def follow_page(
+    ledger: Ledger, app: Starlette, rest: list[ev.Body], query: str, begins_with: str = "kept "
+) -> tuple[ChatPage, int]:
     """A page that is there before these events, each of which comes by itself, and how often it had to come back."""
     page, count, left = ChatPage(), 0, list(rest)
     while not page.ended:
         page.resume()
         async with ask(app, "GET", f"/v1/chat/c/stream{query}") as answer:
-            await answer.until(b"kept ")
+            await answer.until(begins_with.encode())
             while left and not answer.is_over.is_set():
                 await ledger.record("c", [to_event(left.pop(0))])
                 await answer.settle()
@@ -143,6 +149,17 @@ async def test_an_agent_shows_the_step_that_counts_once(ledger: Ledger, app: Sta
         assert (client.text(), client.ended) == ("kept right", "RUN_FINISHED")
         check_agui(client, await ledger.transcript("c"))
         check_valid(answer.data())
+
+
+@pytest.mark.parametrize("query", ["?ai=6", "?ai=7"])
+async def test_a_page_keeps_nothing_of_a_run_that_took_back_all_that_it_had_said(
+    ledger: Ledger, app: Starlette, query: str
+) -> None:
+    await ledger.record(
+        "c", [started(), *(to_event(body) for body in (step(1, "started"), begins("r.1"), *says("r.1", "kept ")))]
+    )
+    page, count = await follow_page(ledger, app, [step(1, "reset"), ev.RunFinished("r", "completed")], query, "start")
+    assert (page.message["id"], page.text(), count) == ("r", "", int(query == "?ai=6"))
 
 
 @pytest.mark.parametrize("comes_back", [False, True])

@@ -74,6 +74,8 @@ class AguiStreamWriter:
         self._error: StreamEnd | None = None
         self._steps: dict[tuple[str, int], tuple[str, list[str]]] = {}
         """Open steps: the name of each, and the messages that began in it."""
+        self._over: dict[str, tuple[int, list[str]]] = {}
+        """Of each open run its newest step, where that is over: it may still be taken back."""
         self._calls: set[str] = set()
         """The ids of calls that have gone out."""
         self._shown: frozenset[str] = frozenset()
@@ -147,6 +149,8 @@ class AguiStreamWriter:
             for (run_id, _), (_, began) in self._steps.items():
                 if run_id == body.run_id:
                     began.append(body.message_id)
+            if body.run_id in self._over:
+                self._over[body.run_id][1].append(body.message_id)
         return events
 
     def start_block(self, body: ev.BlockStarted) -> Wire:
@@ -192,18 +196,26 @@ class AguiStreamWriter:
         """A step begins, ends or is taken back."""
         events, at = self._ensure(body.run_id), (body.run_id, body.n)
         name = f"step {body.n}" if body.run_id == self._name else f"step {body.n} of {body.run_id}"
-        if body.run_id not in self._runs or (body.phase == "started") == (at in self._steps):
+        over_n, over = self._over.get(body.run_id, (None, []))
+        is_over = body.phase == "reset" and over_n == body.n
+        if body.run_id not in self._runs or ((body.phase == "started") == (at in self._steps) and not is_over):
             return events
         if body.phase == "started":
             self._steps[at] = (name, [])
+            self._over.pop(body.run_id, None)
             return [*events, {"type": "STEP_STARTED", "stepName": name}]
-        name, began = self._steps[at]
+        name, began = (name, over) if is_over else self._steps[at]
         if body.phase == "finished":
             del self._steps[at]
+            self._over[body.run_id] = (body.n, began)
             return [*events, {"type": "STEP_FINISHED", "stepName": name}]
         open_ones = [message for message in self._messages.values() if message.run_id == body.run_id]
         events += [event for message in open_ones for event in message.take_back()]
-        self._steps[at] = (name, [message.id for message in open_ones])
+        left = [message.id for message in open_ones]
+        if is_over:
+            self._over[body.run_id] = (body.n, left)
+        else:
+            self._steps[at] = (name, left)
         taken_back = list(dict.fromkeys([*began, *(message.id for message in open_ones)]))
         for message_id in taken_back:
             self._refs.forget(message_id)
@@ -229,11 +241,13 @@ class AguiStreamWriter:
         asked = plain(text_of(body.interrupts) or "[]")
         asked = [interrupt(one) for one in asked if isinstance(one, dict)] if isinstance(asked, list) else []
         outcome = {"type": "interrupt", "interrupts": asked}
+        self._over.pop(body.run_id, None)
         return self._leave(self._runs.pop(body.run_id), outcome)
 
     def finish_run(self, body: ev.RunFinished | ev.RunRecovered) -> Wire:
         """A run has ended; the run of AG-UI ends with the last one."""
         used, end = self._runs.pop(body.run_id, None), end_of(body)
+        self._over.pop(body.run_id, None)
         if used is None:
             return []
         self._error = end if end.outcome == "failed" else self._error
