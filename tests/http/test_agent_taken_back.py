@@ -152,14 +152,19 @@ async def test_an_agent_shows_the_step_that_counts_once(ledger: Ledger, app: Sta
 
 
 @pytest.mark.parametrize("query", ["?ai=6", "?ai=7"])
-async def test_a_page_keeps_nothing_of_a_run_that_took_back_all_that_it_had_said(
+async def test_a_page_keeps_nothing_of_a_step_that_was_over_and_all_that_its_run_had_said(
     ledger: Ledger, app: Starlette, query: str
 ) -> None:
-    await ledger.record(
-        "c", [started(), *(to_event(body) for body in (step(1, "started"), begins("r.1"), *says("r.1", "kept ")))]
-    )
-    page, count = await follow_page(ledger, app, [step(1, "reset"), ev.RunFinished("r", "completed")], query, "start")
+    said = [step(1, "started"), begins("r.1"), *says("r.1", "kept "), *seals("r.1"), step(1, "finished")]
+    await ledger.record("c", [started(), *(to_event(body) for body in said)])
+    async with connect(app) as agent:
+        rest = [step(1, "reset"), ev.RunFinished("r", "completed")]
+        page, count = await follow_page(ledger, app, rest, query, "start")
+        await agent.end()
     assert (page.message["id"], page.text(), count) == ("r", "", int(query == "?ai=6"))
+    client = AguiClient()
+    client.take(agent.data())
+    assert client.text() == ""
 
 
 @pytest.mark.parametrize("comes_back", [False, True])
