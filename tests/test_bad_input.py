@@ -123,7 +123,7 @@ def test_what_is_unknown_is_named(shell: Shell) -> None:
     "words",
     [
         ["recover", "x", "--action", "forget"], ["events", "c", "--after", "-1"], ["compact", "c", "--replay-window", "-1"],
-        ["events", "c", "--after", "many"], [*play(SAMPLE), "--rate", "0"], ["dance"], ["play"], ["show"],
+        ["events", "c", "--after", "many"], [*play(SAMPLE), "--rate", "0"], ["play"], ["show"],
     ],
 )  # fmt: skip
 def test_wrong_words_are_a_usage_error(shell: Shell, words: list[str]) -> None:

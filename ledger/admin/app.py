@@ -22,6 +22,7 @@ from ledger.admin.maintenance import backup, restore, stats, vacuum
 from ledger.admin.options import AsJson, ProblemsFound, Settings, with_ledger
 from ledger.admin.output import guard_standard_error, make_console, print_line, print_warning
 from ledger.admin.play import play_recording
+from ledger.admin.program import NAMES_OF_HELP, Command, Commands, Version, with_settings
 from ledger.admin.serving import serve
 from ledger.admin.sql import sql
 from ledger.admin.tree import tree
@@ -36,20 +37,30 @@ from stream import StreamError
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode=None,  # plain help is there at once, and can be searched
+    pretty_exceptions_enable=False,
+    context_settings=NAMES_OF_HELP,
+)
 
 
 @app.callback()
 def settings(
     context: typer.Context,
-    data: Annotated[str, typer.Option(envvar="TAILFOLD_DATA", help="The database: a path or a URL.")] = "tailfold.db",
-    log: Annotated[str | None, typer.Option(envvar="TAILFOLD_LOG", help="The log, where it lies elsewhere.")] = None,
+    data: Annotated[
+        str, typer.Option(envvar="TAILFOLD_DATA", help="The database: a path or a URL.", metavar="PATH_OR_URL")
+    ] = "tailfold.db",
+    log: Annotated[
+        str | None, typer.Option(envvar="TAILFOLD_LOG", help="The log, where it lies elsewhere.", metavar="PATH_OR_URL")
+    ] = None,
+    version: Version = False,  # noqa: ARG001, FBT002 - a flag, whose callback prints
 ) -> None:
     """Tailfold keeps the conversations of AI agents as events: replay them, recover them, repair them."""
     context.obj = Settings(data, log)
 
 
-@app.command()
 def demo(
     *,
     as_json: AsJson = False,
@@ -66,12 +77,16 @@ def demo(
         raise ProblemsFound
 
 
-@app.command()
 def play(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="A recorded stream: server-sent events, or one event a line; gzipped or not.")],
     conversation: Annotated[str, typer.Option(help="The conversation to play it into.")],
-    format_name: Annotated[str, typer.Option("--format", help=f"Its format: {', '.join(STREAMS)}.")] = AUTO,
+    format_name: Annotated[
+        str,
+        typer.Option(
+            "--format", help=f"Its format: {', '.join(STREAMS)}.", metavar="FORMAT", autocompletion=lambda: list(STREAMS)
+        ),
+    ] = AUTO,
     rate: Annotated[float | None, typer.Option(help="Chunks a second; as fast as possible without.", min=0.001)] = None,
     *,
     as_json: AsJson = False,
@@ -91,10 +106,10 @@ def play(
 
 
 for command in (
-    conversations, runs, show, tree, context, events, select, describe, cancel, recover, compact, snapshot, export, import_,
-    verify, reconcile, stats, backup, restore, vacuum, erase, sql, serve,
+    demo, play, conversations, runs, show, tree, context, events, select, describe, cancel, recover, compact, snapshot,
+    export, import_, verify, reconcile, stats, backup, restore, vacuum, erase, sql, serve,
 ):  # fmt: skip
-    app.command(command.__name__.rstrip("_"))(command)
+    app.command(command.__name__.rstrip("_"), cls=Command)(with_settings(command))
 app.add_typer(history_app, name="history")
 app.add_typer(limits_app, name="limits")
 

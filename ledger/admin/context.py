@@ -41,7 +41,15 @@ Policies = Annotated[Path | None, typer.Option(help="Policies of the results of 
 Config = Annotated[Path | None, typer.Option(envvar="TAILFOLD_PLUGINS", help="Settings of a history chain.")]
 Models = Annotated[Path | None, typer.Option(help="The models of that chain (llm-models.json).")]
 Model = Annotated[str | None, typer.Option(help="One of these models.")]
-As = Annotated[str | None, typer.Option("--format", help=f"Print it as a provider takes it: {', '.join(WRITERS)}.")]
+As = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        help=f"Print it as a provider takes it: {', '.join(WRITERS)}.",
+        metavar="FORMAT",
+        autocompletion=lambda: list(WRITERS),
+    ),
+]
 Explain = Annotated[bool, typer.Option("--explain", help="Tell what was left out, shortened or added, and why.")]
 
 

@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="The file to make; gzipped where its name ends in .gz.")]
 _FORMATS: Final = (TAILFOLD, MESSAGES, *WRITERS, *STREAM_WRITERS)
-Format = Annotated[str, typer.Option("--format", help=f"The format: {', '.join(_FORMATS)}.")]
+Format = Annotated[
+    str,
+    typer.Option(
+        "--format", help=f"The format: {', '.join(_FORMATS)}.", metavar="FORMAT", autocompletion=lambda: list(_FORMATS)
+    ),
+]
 _PAGE_EVENTS: Final = 1000
 _ONLY_OWNER: Final = 0o600  # what was said is nobody else's
 

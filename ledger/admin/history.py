@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from ledger.admin.options import AsJson  # noqa: TC001 - typer reads the annotations when the program runs
 from ledger.admin.output import make_table, print_json, print_line, print_view
+from ledger.admin.program import Command, Commands, with_settings
 from ledger.history.discovery import discover, load_plugin
 from ledger.history.settings import (
     CONFIG_FILE,
@@ -32,8 +33,18 @@ if TYPE_CHECKING:
 
     from ledger.history.discovery import Found
 
-history_app = typer.Typer(no_args_is_help=True, help="The chain of plugins that decides what of a history a model is shown.")
-limits_app = typer.Typer(no_args_is_help=True, help="How many sessions there may be, and how long an idle one stays.")
+history_app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="The chain of plugins that decides what of a history a model is shown.",
+)
+limits_app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="How many sessions there may be, and how long an idle one stays.",
+)
 
 Config = Annotated[Path, typer.Option(envvar="TAILFOLD_PLUGINS", help="The settings file.")]
 Plugins = Annotated[Path | None, typer.Option(help="The folder of plugin_history_*.py; where the settings lie without.")]
@@ -41,7 +52,15 @@ Name = Annotated[str, typer.Argument(help="The name of a plugin: that of its fil
 _CONFIG = Path(CONFIG_FILE)
 
 
-@history_app.command("list")
+def _command(app: typer.Typer, name: str, *, takes_negative: bool = False) -> Callable[[Callable[..., None]], None]:
+    def take(command: Callable[..., None]) -> None:
+        settings = {"ignore_unknown_options": True} if takes_negative else None  # `-1` is a number that is refused
+        app.command(name, cls=Command, context_settings=settings)(with_settings(command))
+
+    return take
+
+
+@_command(history_app, "list")
 def list_plugins(config: Config = _CONFIG, plugins: Plugins = None, *, as_json: AsJson = False) -> None:
     """Show the plugins that there are, the chain, and the settings."""
     found = _discover(config, plugins)
@@ -66,7 +85,7 @@ def list_plugins(config: Config = _CONFIG, plugins: Plugins = None, *, as_json: 
     )
 
 
-@history_app.command("chain-add")
+@_command(history_app, "chain-add")
 def chain_add(name: Name, config: Config = _CONFIG, plugins: Plugins = None, *, as_json: AsJson = False) -> None:
     """Put a plugin at the end of the chain; one that can't be loaded is refused."""
     check_name(name)
@@ -75,13 +94,13 @@ def chain_add(name: Name, config: Config = _CONFIG, plugins: Plugins = None, *, 
     _change(config, plugins, lambda before: add_plugin(before, name, available), _told_chain, as_json=as_json)
 
 
-@history_app.command("chain-remove")
+@_command(history_app, "chain-remove")
 def chain_remove(name: Name, config: Config = _CONFIG, plugins: Plugins = None, *, as_json: AsJson = False) -> None:
     """Take a plugin out of the chain; the default stays."""
     _change(config, plugins, lambda before: remove_plugin(before, name), _told_chain, as_json=as_json)
 
 
-@history_app.command("chain-move", context_settings={"ignore_unknown_options": True})
+@_command(history_app, "chain-move", takes_negative=True)
 def chain_move(
     name: Name,
     position: Annotated[int, typer.Argument(help="Its new place, from 1; the default is at 0.")],
@@ -95,7 +114,7 @@ def chain_move(
     _change(config, plugins, lambda before: move_plugin(before, name, position), _told_chain, as_json=as_json)
 
 
-@history_app.command("maxctx", context_settings={"ignore_unknown_options": True})
+@_command(history_app, "maxctx", takes_negative=True)
 def maxctx(
     messages: Annotated[int, typer.Argument(help="The ceiling, in messages, whatever a model prefers.")],
     config: Config = _CONFIG,
@@ -109,7 +128,7 @@ def maxctx(
     _change(config, plugins, lambda before: replace(before, agent_max_ctx=messages), lambda _: told, as_json=as_json)
 
 
-@limits_app.command("max-users", context_settings={"ignore_unknown_options": True})
+@_command(limits_app, "max-users", takes_negative=True)
 def max_users(
     sessions: Annotated[int, typer.Argument(help="How many, at least 1.")],
     config: Config = _CONFIG,
@@ -123,7 +142,7 @@ def max_users(
     _change(config, plugins, lambda before: replace(before, max_users=sessions), lambda _: told, as_json=as_json)
 
 
-@limits_app.command("session-timeout", context_settings={"ignore_unknown_options": True})
+@_command(limits_app, "session-timeout", takes_negative=True)
 def session_timeout(
     minutes: Annotated[int, typer.Argument(help="How long, in minutes; 0 is for ever.")],
     config: Config = _CONFIG,

@@ -33,7 +33,15 @@ Files = Annotated[
     typer.Argument(help="Files, gzipped or not, or folders of them, in any format that is known.", metavar="FILE..."),
 ]
 Into = Annotated[str | None, typer.Option(help="Take it in under this id; for files of one conversation.")]
-Format = Annotated[str, typer.Option("--format", help=f"The format: {AUTO}, {TAILFOLD}, {', '.join(FORMATS)}.")]
+Format = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        help=f"The format: {AUTO}, {TAILFOLD}, {', '.join(FORMATS)}.",
+        metavar="FORMAT",
+        autocompletion=lambda: [AUTO, TAILFOLD, *FORMATS],
+    ),
+]
 SkipBroken = Annotated[
     bool, typer.Option("--skip-broken", help="Pass over what can't be read, name it, and take in the rest; exit code 1.")
 ]

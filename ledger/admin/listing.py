@@ -21,6 +21,7 @@ from ledger.admin.output import (
 )
 from ledger.admin.remote import print_remote
 from ledger.errors import LedgerBehind, LedgerDiverged
+from ledger.listings import STATUSES
 from ledger.pages import present_page, read_cursor, read_page
 from ledger.tables.conversations import Page
 from projector import present
@@ -82,7 +83,7 @@ def conversations(
 def runs(
     context: typer.Context,
     conversation: Annotated[str | None, typer.Argument(help="Only this conversation.")] = None,
-    status: Annotated[Status | None, typer.Option(help="Only these; open are those without an end.")] = None,
+    status: Annotated[Status | None, typer.Option(help=f"Only these: {', '.join(STATUSES)}.", metavar="STATUS")] = None,
     *,
     as_json: AsJson = False,
 ) -> None:

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Conversation = Annotated[str, typer.Argument(help="The conversation's id.")]
+Conversation = Annotated[str, typer.Argument(help="The conversation's id.", metavar="CONVERSATION")]
 OneOrAll = Annotated[str | None, typer.Argument(help="The conversation's id, or --all.", metavar="[CONVERSATION]")]
 All = Annotated[bool, typer.Option("--all", help="Every conversation.")]
-RunId = Annotated[str, typer.Argument(help="The run's id.")]
-Home = Annotated[str | None, typer.Option("--conversation", help="Its conversation, where several have such a run.")]
+RunId = Annotated[str, typer.Argument(help="The run's id.", metavar="RUN")]
+Home = Annotated[
+    str | None, typer.Option("--conversation", help="Its conversation, where several have such a run.", metavar="CONVERSATION")
+]
 
 
 class ProblemsFound(Exception):
@@ -31,7 +33,7 @@ class ProblemsFound(Exception):
 
 
 class Settings(NamedTuple):
-    """What the options before the command say."""
+    """What the options of the whole program say."""
 
     data: str
     log: str | None
