@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -24,6 +25,7 @@ NOTHING: Final = msgspec.Raw()
 """An absent field of free form; always this one object, so that it is left out when it is written."""
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SPACE: Final = " \t\n\r"
+_HALVES: Final = re.compile("[\ud800-\udfff]")
 
 
 def learn(*kinds: type[msgspec.Struct]) -> None:
@@ -130,6 +132,15 @@ def dump(value: object) -> JsonText:
         return json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidJson(_why(error)) from error
+
+
+def readable(value: object) -> JsonText:
+    """As `dump`, with text of any writing as it is; only halves of a sign are escapes. Raises `InvalidJson`."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidJson(_why(error)) from error
+    return text if text.isascii() else _HALVES.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
 
 
 def plain(text: JsonText) -> Any:

@@ -37,7 +37,7 @@ class _Terminal(io.StringIO):
 
 def shown(line: str, folder: Path, *, columns: int | None = None, colours: bool = False) -> Shown:
     """Runs `tailfold …` in a folder; without `columns` what it writes goes into pipes."""
-    out, err = (_Terminal(), _Terminal()) if columns else (io.StringIO(), io.StringIO())
+    out, err = (_Terminal() if columns else io.StringIO()), io.StringIO()  # how far long work has come is shown on the other
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.setattr(typer.main, "get_command", _command_of)
         patch.setattr(sys, "argv", shlex.split(line))

@@ -227,7 +227,7 @@ def test_an_error_after_a_whole_response_keeps_that_response_in_the_transcript(s
     file = tmp_path / "error.jsonl"
     again = [LINES[0].replace("msg_sample_0001", "msg_sample_0002"), *LINES[1:20]]
     file.write_text("\n".join([*LINES, *again, '{"type":"error","error":{"type":"overloaded_error"}}']), encoding="utf-8")
-    assert "failed, 1 messages" in shell.play(file=file, code=1)
+    assert "failed, 1 message" in shell.play(file=file, code=1)
     [message] = shell.read("show", "c")["messages"]
     assert (message["provider_ref"], message["status"]) == ("msg_sample_0001", "complete")
     [run] = shell.read("runs")

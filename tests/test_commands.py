@@ -76,7 +76,7 @@ def test_the_demo_kills_a_process_and_loses_nothing(shell: Shell, tmp_path: Path
 
 
 def test_a_stream_that_is_played_is_shown_as_its_transcript(shell: Shell) -> None:
-    assert "completed, 1 messages" in shell.play()
+    assert "completed, 1 message" in shell.play()
     assert "find_trains" in shell.run("show", "c")
     shown = shell.read("show", "c")
     assert [block["kind"] for block in shown["messages"][0]["blocks"]] == ["reasoning", "text", "tool_call"]
@@ -202,9 +202,9 @@ def test_every_command_that_prints_data_prints_it_as_json_with_the_promised_keys
     [run] = shell.read("runs")
     assert run == told[-1] == shell.read("recover", told[0]["run_id"], "--action", "fail")
     assert run.keys() >= {"conversation", "run_id", "status", "outcome", "seq", "end_seq", "messages", "usage", "finish_reason"}
-    assert shell.read("show", "c").keys() == {"conversation", "messages", "open_runs", "anomalies"}
+    assert shell.read("show", "c").keys() == {"conversation", "erased", "messages", "open_runs", "anomalies"}
     [event] = [json.loads(line) for line in shell.run("events", "c", "--after", str(run["end_seq"] - 1), "--json").splitlines()]
-    assert event.keys() == {"seq", "type", "at", "data"}
+    assert event.keys() == {"seq", "type", "at", "at_iso", "data"}
     assert shell.read("verify", "c") == []
     compaction = shell.read("compact", "c", "--dry-run")
     assert compaction.keys() == {"conversation", "dry_run", "floor_before", "floor", "head", "binds", "unkept"}

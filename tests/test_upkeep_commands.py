@@ -72,17 +72,22 @@ def test_a_backup_is_made_beside_a_live_run(shell: Shell) -> None:
 def test_stats_of_the_store_and_of_a_conversation(shell: Shell) -> None:
     shell.play()
     store = shell.read("stats")
-    assert store.keys() == {
+    counts = {
+        "messages", "runs", "open_runs", "media", "media_bytes", "input_tokens", "output_tokens", "cached_tokens",
+        "reasoning_tokens", "erased",
+    }  # fmt: skip
+    assert store.keys() == counts | {
+        "conversations", "archived",
         "incarnation", "sqlite", "versions", "file_bytes", "wal_bytes", "page_bytes", "pages", "free_pages", "streams",
         "events", "numbered", "unswept_rows", "rows", "payload_bytes", "producers", "snapshots", "snapshot_bytes", "first_at",
-        "last_at",
+        "last_at", "first_at_iso", "last_at_iso",
     }  # fmt: skip
     assert store["rows"] is None
     assert shell.read("stats", "--exact")["rows"] > 0
     stream = shell.read("stats", "c")
-    assert stream.keys() == {
-        "stream_id", "floor", "head", "origin", "events", "rows", "payload_bytes", "unswept_rows", "producers", "snapshots",
-        "snapshot_bytes", "first_at", "last_at",
+    assert stream.keys() == counts | {
+        "conversation", "floor", "head", "origin", "events", "rows", "payload_bytes", "unswept_rows", "producers", "snapshots",
+        "snapshot_bytes", "first_at", "last_at", "first_at_iso", "last_at_iso",
     }  # fmt: skip
     assert stream["events"] == store["events"] == len(shell.run("events", "c").splitlines())
     assert "use --exact" in shell.run("stats")

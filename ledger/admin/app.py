@@ -20,7 +20,7 @@ from ledger.admin.importing import import_
 from ledger.admin.listing import conversations, events, runs, show
 from ledger.admin.maintenance import backup, restore, stats, vacuum
 from ledger.admin.options import AsJson, ProblemsFound, Settings, with_ledger
-from ledger.admin.output import guard_standard_error, make_console, print_line, print_warning
+from ledger.admin.output import counted, guard_standard_error, make_console, print_line, print_warning
 from ledger.admin.play import play_recording
 from ledger.admin.program import NAMES_OF_HELP, Command, Commands, Version, with_settings
 from ledger.admin.serving import serve
@@ -80,7 +80,7 @@ def demo(
 def play(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="A recorded stream: server-sent events, or one event a line; gzipped or not.")],
-    conversation: Annotated[str, typer.Option(help="The conversation to play it into.")],
+    conversation: Annotated[str, typer.Option(help="The conversation to play it into.", metavar="CONVERSATION")],
     format_name: Annotated[
         str,
         typer.Option(
@@ -98,7 +98,8 @@ def play(
     async def job(ledger: Ledger) -> None:
         run = await play_recording(ledger, recording, conversation, rate=rate, as_json=as_json)
         if not as_json:
-            print_line(f"run {run.run_id}: {run.outcome}, {run.messages} messages, events {run.seq} to {run.end_seq}")
+            messages = counted(run.messages, "message")
+            print_line(f"run {run.run_id}: {run.outcome}, {messages}, events {run.seq} to {run.end_seq}")
         if run.outcome != "completed":
             raise ProblemsFound
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ledger.admin.options import All, AsJson, Conversation, OneOrAll, ProblemsFound, check_one_or_all, require, with_ledger
-from ledger.admin.output import make_table, print_json, print_line, print_view, progress
+from ledger.admin.output import counted, print_json, print_line, progress
+from ledger.admin.tables import Rows, print_rows
 from ledger.errors import LedgerError, NoConversation
 from projector import open_runs
 from projector.compaction import UNKEPT
@@ -101,7 +102,7 @@ def snapshot(
             print_json(numbers | {"snapshots": listed})
         else:
             rows = [(info.projector, info.last_seq, "yes" if info.readable else "no") for info in found]
-            print_view(make_table("Snapshots", ("projector", "after event", "readable"), rows))
+            print_rows(Rows("", ("projector", "after event", "readable"), rows), without="there are no snapshots")
             held = "no event" if bounds.floor == bounds.head else f"events {bounds.floor + 1} to {bounds.head}"
             print_line(f"the log holds {held}")
         if not all(info.readable for info in found):
@@ -127,7 +128,7 @@ def _told(done: Compaction, *, dry_run: bool) -> str:
     why = f", bound by {done.binds}" if done.binds else ""
     if done.binds == UNKEPT:
         why += f": nothing else keeps event {done.floor + 1} (`tailfold events` shows it, --drop-unkept lets it go)"
-    went = f"{done.floor - done.floor_before} events {verb}"
+    went = f"{counted(done.floor - done.floor_before, 'event')} {verb}"
     if done.unkept:
         went += f", {done.unkept} of which nothing else keeps"
     if done.floor < done.head:

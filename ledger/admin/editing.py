@@ -9,9 +9,9 @@ import msgspec
 import typer
 
 from ledger.admin.options import AsJson, Conversation, Home, ProblemsFound, RunId, home_of, require, with_ledger
-from ledger.admin.output import print_json, print_line, progress
+from ledger.admin.output import counted, print_json, print_line, progress
+from ledger.admin.shapes import of_conversation, of_run
 from ledger.errors import UnknownConversation, UnknownRun
-from ledger.records import present_conversation
 from stream.limits import check_id
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def describe(
         if info is None:
             raise UnknownConversation(conversation)
         if as_json:
-            print_json(present_conversation(info))
+            print_json(of_conversation(info))
             return
         state = "archived" if info.archived else "not archived"
         told = f"title {info.title!r}, labels {', '.join(info.labels) or 'none'}, {state}"
@@ -110,10 +110,10 @@ def recover(
     async def job(ledger: Ledger) -> None:
         found = await ledger.recover(await home_of(ledger, run, conversation), run, action, select=select)
         if as_json:
-            print_json(msgspec.to_builtins(found))
+            print_json(of_run(found))
             return
         how = f"recovered by {found.recovered}" if found.recovered else f"had ended as {found.outcome} before"
-        print_line(f"run {found.run_id}: {found.status}, {how}, {found.messages} messages committed")
+        print_line(f"run {found.run_id}: {found.status}, {how}, {counted(found.messages, 'message')} committed")
 
     with_ledger(context, job)
 
@@ -144,8 +144,8 @@ def erase(
             print_json(msgspec.to_builtins(done if len(names) > 1 else done[0]))
         else:
             for one in done:
-                gone = f"{one.messages} messages in {one.runs} runs and {one.events} events are gone"
-                print_line(f"{one.conversation}: {gone}")
+                said = f"{counted(one.messages, 'message')} in {counted(one.runs, 'run')}"
+                print_line(f"{one.conversation}: {said} and {counted(one.events, 'event')} are gone")
         if not done[0].is_proven:  # they share the file
             if not as_json:
                 print_line(f"but not from the file yet: {done[0].why}", "bold red")
@@ -167,9 +167,10 @@ def _ask(context: typer.Context, names: Sequence[str]) -> None:
                 held[1] += info.runs
 
     with_ledger(context, look)
+    said = f"{counted(held[0], 'message')} in {counted(held[1], 'run')}"
     what = "conversation" if len(names) == 1 else f"{len(names)} conversations"
     try:
-        is_meant = typer.confirm(f"Erase {what} {told}, {held[0]} messages in {held[1]} runs, for good?", err=True)
+        is_meant = typer.confirm(f"Erase {what} {told}, {said}, for good?", err=True)
     except typer.Abort:
         is_meant = False
     if not is_meant:

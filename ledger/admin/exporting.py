@@ -10,7 +10,7 @@ import typer
 
 from ledger.admin.failures import Failed, as_failed, end, export_each
 from ledger.admin.options import All, AsJson, OneOrAll, ProblemsFound, check_one_or_all, require, with_ledger
-from ledger.admin.output import print_json, print_line, print_warning, progress
+from ledger.admin.output import counted, print_json, print_line, print_warning, progress
 from ledger.admin.rendering import render
 from ledger.errors import UnknownMedia
 from ledger.kinds import is_reserved
@@ -95,7 +95,7 @@ async def _export(ledger: Ledger, conversation: str | None, output: Path | None,
         print_json({"output": str(output), "conversations": told} | as_failed(failed))
     elif output is not None:
         events = sum(exported.events for exported in done)
-        print_line(f"{output}: {events:,} events of {len(done):,} conversations")
+        print_line(f"{output}: {counted(events, 'event')} of {counted(len(done), 'conversation')}")
     faults = [fault for exported in done for fault in _faults(exported)]
     for fault in faults if output is None or not as_json else ():
         print_warning(fault) if output is None else print_line(fault)

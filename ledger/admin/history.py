@@ -12,8 +12,9 @@ import typer
 from msgspec.structs import replace
 
 from ledger.admin.options import AsJson  # noqa: TC001 - typer reads the annotations when the program runs
-from ledger.admin.output import make_table, print_json, print_line, print_view
+from ledger.admin.output import print_json, print_line
 from ledger.admin.program import Command, Commands, with_settings
+from ledger.admin.tables import Rows, print_rows
 from ledger.history.discovery import discover, load_plugin
 from ledger.history.settings import (
     CONFIG_FILE,
@@ -74,8 +75,9 @@ def list_plugins(config: Config = _CONFIG, plugins: Plugins = None, *, as_json: 
         ]
         print_json(_shown(configuration) | {"plugins": listed})
         return
-    rows = [(positions.get(plugin.name, ""), plugin.name, plugin.origin) for plugin in ordered]
-    print_view(make_table("History plugins", ("position", "plugin", "from"), rows))
+    rows = [(positions.get(plugin.name), plugin.name, plugin.origin) for plugin in ordered]
+    print_rows(Rows("", ("position", "plugin", "from"), rows))
+    print_line("")
     if configuration.warned:
         print_line(f"{config}: its chain does not begin with {DEFAULT}, which is put first")
     timeout = configuration.session_idle_timeout_minutes

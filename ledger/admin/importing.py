@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from ledger.admin.options import AsJson, ProblemsFound, with_ledger
-from ledger.admin.output import print_json, print_line, print_warning, progress
+from ledger.admin.output import counted, print_json, print_line, print_warning, progress
 from ledger.errors import LedgerError
 from ledger.kinds import check_conversation_id
 from ledger.transfer.adoption import ImportedLog, without_beginning
@@ -32,7 +32,7 @@ Files = Annotated[
     list[Path],
     typer.Argument(help="Files, gzipped or not, or folders of them, in any format that is known.", metavar="FILE..."),
 ]
-Into = Annotated[str | None, typer.Option(help="Take it in under this id; for files of one conversation.")]
+Into = Annotated[str | None, typer.Option(help="Take it in under this id; for files of one conversation.", metavar="ID")]
 Format = Annotated[
     str,
     typer.Option(
@@ -156,9 +156,10 @@ def _record(one: ImportedLog | ImportedHistory) -> dict[str, Any]:
 def _lines(done: Sequence[ImportedLog | ImportedHistory]) -> Iterator[str]:
     for one in done:
         if isinstance(one, ImportedLog):
-            told = f"{one.added:,} events added, {one.skipped:,} were there, it ends at {one.head}"
+            told = f"{counted(one.added, 'event')} added, {one.skipped:,} were there, it ends at {one.head}"
         else:
-            told = f"{one.added:,} events of {one.runs:,} runs added, {one.known:,} messages were there, it ends at {one.head}"
+            made = f"{counted(one.added, 'event')} of {counted(one.runs, 'run')}"
+            told = f"{made} added, {counted(one.known, 'message')} there before, it ends at {one.head}"
         yield f"{one.conversation}: {told}"
         losses = one.losses if isinstance(one, ImportedHistory) else ()
         yield from (f"  has no place: {loss.what}" for loss in losses[:_SHOWN_LOSSES])
@@ -172,6 +173,7 @@ def _summary(done: Sequence[ImportedLog | ImportedHistory]) -> Iterator[str]:
     known = sum(one.known if isinstance(one, ImportedHistory) else one.skipped for one in done)
     added = sum(one.added for one in done)
     yield (
-        f"{files:,} files: {conversations:,} conversations, {runs:,} runs and {added:,} events added, "
+        f"{counted(files, 'file')}: {counted(conversations, 'conversation')}, {counted(runs, 'run')} and "
+        f"{counted(added, 'event')} added, "
         f"{known:,} messages or events were there"
     )

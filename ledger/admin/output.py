@@ -19,8 +19,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from ledger.admin.wrapping import wrapped
 from ledger.signs import harmless_json, one_line, printable
-from projector.json_text import InvalidJson, dump, split
+from ledger.transfer.sinks import writable_json
+from projector.json_text import InvalidJson, readable, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -31,13 +33,20 @@ if TYPE_CHECKING:
     from projector import Message
     from stream import Event
 
-_PIPE_COLUMNS = 240
+_PIPE_COLUMNS = 100_000  # nothing is folded there
 _NEVER_FOLDED = ("run", "status", "messages", "from", "to", "runs", "last active")  # what is copied, or read at a glance
 _ROLE_STYLE = {"user": "bold cyan", "assistant": "bold green", "tool": "bold yellow", "system": "bold magenta"}
 
 
 def print_line(text: str, style: str = "") -> None:
-    """One line for people, however long."""
+    """A sentence for people: one line, or on a terminal as many as it needs."""
+    width = columns_of_terminal()
+    lines = [one_line(text)] if width is None else wrapped(one_line(text), width)
+    make_console().print(Text("\n".join(lines), style), soft_wrap=True)
+
+
+def print_record(text: str, style: str = "") -> None:
+    """One line, however long: what is copied, or looked through."""
     make_console().print(Text(one_line(text), style), soft_wrap=True)
 
 
@@ -46,10 +55,20 @@ def print_view(view: RenderableType) -> None:
     make_console().print(view, soft_wrap=not isinstance(view, Table))
 
 
+def print_drawing(view: RenderableType) -> None:
+    """A tree, however wide: rich would cut off what is wider than the terminal, and with it ids."""
+    _console(_PIPE_COLUMNS).print(view, soft_wrap=True)
+
+
 def print_json(value: Any) -> None:
-    """One JSON value on one line, all of it printable ASCII, so that any reader gets it as it is."""
-    sys.stdout.write(harmless_json(dump(value)) + "\n")
+    """One JSON value on one line: text of any writing as it is, and as escapes what steers or has no sign there."""
+    sys.stdout.write(writable_json(harmless_json(readable(value))) + "\n")
     sys.stdout.flush()
+
+
+def columns_of_terminal() -> int | None:
+    """How wide the terminal is; None where nobody sees what is written: what a program reads is neither cut nor wrapped."""
+    return make_console().width if sys.stdout.isatty() else None
 
 
 def print_warning(text: str) -> None:
@@ -59,10 +78,14 @@ def print_warning(text: str) -> None:
 
 def make_console() -> Console:
     """Standard output, which shows what it can't encode as escapes."""
+    # A pipe has no width: what is read by a program is not folded to 80 columns.
+    return _console(None if sys.stdout.isatty() else _PIPE_COLUMNS)
+
+
+def _console(width: int | None) -> Console:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    # A pipe has no width: what is read by a program is not folded to 80 columns.
-    return _Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
+    return _Console(highlight=False, markup=False, emoji=False, width=width)
 
 
 def guard_standard_error() -> TextIO:
@@ -134,6 +157,11 @@ def event_record(event: Event) -> dict[str, Any]:
         return record | {"data": event.data.decode()}
     except InvalidJson:
         return record | {"data_base64": base64.b64encode(event.data).decode()}
+
+
+def counted(count: int, name: str) -> str:
+    """`1 run`, `2,000 runs`."""
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
 def moment(at_ms: int) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import anyio
-import msgspec
 
 from ledger.admin.output import print_json
+from ledger.admin.shapes import of_run
 from ledger.errors import UnknownRun
 
 if TYPE_CHECKING:
@@ -40,5 +40,5 @@ async def play_recording(
     if info is None:
         raise UnknownRun(run.run_id)
     if as_json:
-        print_json(msgspec.to_builtins(info))
+        print_json(of_run(info))
     return info

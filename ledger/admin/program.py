@@ -26,7 +26,7 @@ _GROUPS: Final = {
     "Look after": ("compact", "snapshot", "verify", "reconcile", "export", "backup", "restore", "vacuum"),
     "What a model is shown": ("history", "limits"),
 }
-_TYPE: Final = re.compile(r"<([^<>]+)>")
+_TYPE: Final = re.compile(r"<(?:list\[)?([^<>\[\]]+)\]?>")
 _WORDS: Final = {"str": "TEXT", "int": "N", "float": "NUMBER"}
 _CONTEXT: Final = "context_of_the_program"
 _WHOLE: Final[dict[str, Any]] = {

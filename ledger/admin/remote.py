@@ -9,7 +9,7 @@ from urllib.parse import quote
 import anyio
 import msgspec
 
-from ledger.admin.output import leave_pipe, print_json, print_line, print_warning
+from ledger.admin.output import leave_pipe, print_json, print_record, print_warning
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,9 +42,9 @@ async def _print(place: str, after: int, headers: dict[str, str], as_json: bool)
         async for event in events:
             kind = event.type if isinstance(event, RemoteEvent) else "snapshot"
             if as_json:
-                print_json({"seq": event.seq, "type": kind, "at": None} | _as_stored(event.data))
+                print_json({"seq": event.seq, "type": kind, "at": None, "at_iso": None} | _as_stored(event.data))
             else:
-                print_line(f"{event.seq:>8}  {kind:<20} {event.data.decode()}")
+                print_record(f"{event.seq:>8}  {kind:<20} {event.data.decode()}")
 
 
 def _as_stored(data: bytes) -> dict[str, Any]:

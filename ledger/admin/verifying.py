@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ledger.admin.options import AsJson, ProblemsFound, with_ledger
-from ledger.admin.output import make_table, print_json, print_line, print_view
+from ledger.admin.output import print_json, print_line
+from ledger.admin.tables import Rows, print_rows
 from ledger.errors import UnknownConversation
 from ledger.upkeep.verify import verify as verify_ledger
 from stream.limits import check_id
@@ -58,8 +59,8 @@ def _tell(findings: Sequence[Finding], *, as_json: bool) -> None:
         print_json([finding._asdict() | {"means": finding.means} for finding in findings])
     elif findings:
         rows = [(_verdict(f), f.conversation, f.kind, f.what, f.means, f.mend) for f in findings]
-        columns = ("", "conversation", "kind", "what", "means", "mended by")
-        print_view(make_table("Findings", columns, rows))
+        columns = ("verdict", "conversation", "kind", "what", "means", "mended by")
+        print_rows(Rows("", columns, rows, prose=("what", "means")))
     else:
         print_line("everything is as it should be")
     if any(not finding.is_note and not finding.is_mended for finding in findings):

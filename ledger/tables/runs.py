@@ -70,7 +70,13 @@ class _Start(msgspec.Struct, frozen=True, gc=False):
     seq: int
 
 
-learn(Steps, _Start)
+class _Made(msgspec.Struct, frozen=True, gc=False):
+    """Of a `RunInfo` what wrote it."""
+
+    model: str | None = None
+
+
+learn(Steps, _Start, _Made)
 
 
 async def put(sql: Sql, key: int, info: RunInfo, first: str | None = None) -> bool:
@@ -167,6 +173,16 @@ async def starts_of(sql: Sql, conversation: str, run_ids: Iterable[str]) -> dict
     for row in await _rows_of(sql, conversation, run_ids):
         with suppress(LedgerDamaged):
             found[row[0]] = _decode(conversation, row, _Start).seq
+    return found
+
+
+async def models_of(sql: Sql, conversation: str, run_ids: Iterable[str]) -> dict[str, str]:
+    """The models of these runs; without those of which none is known, or that can't be read."""
+    found: dict[str, str] = {}
+    for row in await _rows_of(sql, conversation, run_ids):
+        with suppress(LedgerDamaged):
+            model = _decode(conversation, row, _Made).model
+            found |= {row[0]: model} if model else {}
     return found
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ledger.signs import harmless_json
+from ledger.signs import harmless_json, plain_json
 from stream.sqlite.files import create_whole
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def open_sink(output: Path | None) -> Iterator[Callable[[str], Any]]:
     """
     if output is None:
         shown = harmless_json if sys.stdout.isatty() else str
-        yield lambda line: sys.stdout.write(shown(line) + "\n")
+        yield lambda line: sys.stdout.write(writable_json(shown(line)) + "\n")
         sys.stdout.flush()
         return
     with create_whole(str(output), mode=_ONLY_OWNER) as partial, Path(partial).open("r+b") as file:
@@ -46,3 +46,12 @@ def open_sink(output: Path | None) -> Iterator[Callable[[str], Any]]:
             return
         with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0) as packed:
             yield lambda line: packed.write(line.encode() + b"\n")
+
+
+def writable_json(line: str) -> str:
+    """The same JSON, in ASCII where standard output has no signs for other writing."""
+    try:
+        line.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return plain_json(line)
+    return line
