@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
-
 from ledger.arrears import Arrears
 from ledger.catchup import CatchUp
 from ledger.erasure import is_pending
@@ -16,6 +14,7 @@ from projector.validation import validate
 from stream import Bounds, CorruptEvent
 from stream.home import Home
 from stream.limits import check_id
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from projector.events import Body
     from stream import EventStore
 
-_LOG: Final = structlog.get_logger("tailfold.ledger")
+_LOG: Final = Logger("tailfold.ledger")
 
 
 class Engine:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import anyio
-import structlog
 import typer
 
 from ledger.admin.compaction import compact, snapshot
@@ -20,7 +18,7 @@ from ledger.admin.importing import import_
 from ledger.admin.listing import conversations, events, runs, show
 from ledger.admin.maintenance import backup, restore, stats, vacuum
 from ledger.admin.options import AsJson, ProblemsFound, Settings, with_ledger
-from ledger.admin.output import counted, guard_standard_error, make_console, print_line, print_warning
+from ledger.admin.output import counted, guard_standard_error, make_console, print_line, print_warning, tell_errors
 from ledger.admin.play import play_recording
 from ledger.admin.program import NAMES_OF_HELP, Command, Commands, Version, with_settings
 from ledger.admin.serving import serve
@@ -117,16 +115,7 @@ app.add_typer(limits_app, name="limits")
 
 def run_app() -> int:
     """Runs the command line; returns the exit code: 0 done, 1 found something wrong, 2 could not be done."""
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.dev.ConsoleRenderer(  # the other formatter shows what variables hold: bodies, tickets
-                colors=False, exception_formatter=structlog.dev.plain_traceback
-            ),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(guard_standard_error()),
-        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
-    )
+    tell_errors(guard_standard_error())
     try:
         app(standalone_mode=True)
     except ProblemsFound:

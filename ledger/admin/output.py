@@ -7,6 +7,7 @@ turn the direction of writing are shown as signs; nothing is read as markup.
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import sys
 from contextlib import contextmanager
@@ -95,6 +96,15 @@ def guard_standard_error() -> TextIO:
     if not isinstance(sys.stderr, _Guarded):
         sys.stderr = cast("TextIO", _Guarded(sys.stderr))
     return cast("TextIO", sys.stderr)
+
+
+def tell_errors(stream: TextIO) -> None:
+    """What the packages say to have gone wrong is told there from now on, and nothing else of it."""
+    teller = logging.StreamHandler(stream)
+    teller.setLevel(logging.ERROR)
+    teller.setFormatter(logging.Formatter("[%(levelname)s] %(message)s"))  # a traceback in it shows no variables
+    logger = logging.getLogger("tailfold")
+    logger.handlers, logger.propagate = [teller], False
 
 
 def leave_pipe() -> None:

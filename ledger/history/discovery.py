@@ -12,9 +12,8 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-import structlog
-
 from projector.context.plugins import BUNDLED, UserPlugin
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 GROUP: Final = "tailfold.history"
 """The group of entry points by which an installed package offers plugins."""
 _PREFIX: Final = "plugin_history_"
-_LOG: Final = structlog.get_logger("tailfold.history")
+_LOG: Final = Logger("tailfold.history")
 
 
 class BadPlugin(ValueError):

@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self, get_args
 
 import anyio
-import structlog
 
 from ledger.checks import check_json, check_parts
 from ledger.errors import LedgerError, RunEnded, RunLost
@@ -18,6 +17,7 @@ from projector.formats.shared.media_refs import Detacher
 from projector.json_text import InvalidJson, raw
 from stream import InvalidEvent, ProducerFenced, StreamError, follow
 from stream.checks import check_choice, check_text, shown
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 ROLES: Final = get_args(ev.Role)
 STATUSES: Final = get_args(ev.ToolStatus)
 _OUTCOMES: Final = get_args(ev.Outcome)
-_LOG: Final = structlog.get_logger("tailfold.ledger")
+_LOG: Final = Logger("tailfold.ledger")
 
 
 class Run:

@@ -7,7 +7,6 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
-import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -19,6 +18,7 @@ from stream.http.access import Access, Tickets, allow_all, check_access
 from stream.http.followers import Followers
 from stream.http.hosts import check_host
 from stream.http.problems import Problem, answer_error
+from stream.logger import Logger
 from stream.tail import Tails
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from stream.store import EventStore
 
 ErrorHandler: TypeAlias = "Callable[[Request, Any], Awaitable[Response]]"
-_LOG: Final = structlog.get_logger("tailfold.http")
+_LOG: Final = Logger("tailfold.http")
 _NONE: Final[Mapping[type[Exception], Any]] = {}
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 LONG_POLL_S: Final = 30.0

@@ -16,10 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import anyio
-import structlog
 
 from stream.errors import StoreClosed, StreamError
 from stream.home import Home
+from stream.logger import Logger
 from stream.sqlite.blocking import Connect
 from stream.sqlite.connection import Connection, Connections
 from stream.sqlite.errors import FAILURES, is_busy, translate
@@ -42,7 +42,7 @@ POLL_INTERVAL_S: Final = 0.025
 _AGAIN_S: Final = 1.0  # after a look that failed
 _INTERRUPT_INTERVAL_S: Final = 0.02
 _READERS: Final = 2
-_LOG: Final = structlog.get_logger("tailfold.stream")
+_LOG: Final = Logger("tailfold.stream")
 
 
 class Database:

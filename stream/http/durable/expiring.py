@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 import msgspec
-import structlog
 
 from stream.clock import now_ms
 from stream.errors import CorruptEvent, Diverged, StoreBusy, StoreClosed, StoreFull, StreamError, Truncated
 from stream.http.durable.paths import read_id
 from stream.http.durable.state import DELETE, OPEN, RETIRE, UNFORK, decode_opened
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stream.http.durable.streams import Streams
     from stream.store import EventStore
 
-_LOG: Final = structlog.get_logger("tailfold.http")
+_LOG: Final = Logger("tailfold.http")
 _PAUSE_S: Final = 0.5  # between two looks at what has changed: there is no hurry to know of new ones
 _RETRY_S: Final = 5.0
 _PAGE: Final = 200
