@@ -270,7 +270,7 @@ def folders() -> list[Path]:
 
 def test_every_format_is_a_folder_and_a_line() -> None:
     registry = importlib.import_module("projector.formats.registry")
-    assert [each.name for each in registry.FORMATS] == [folder.name.replace("_", "-") for folder in folders()]
+    assert [each.name for each in registry.NAMED.values()] == [folder.name.replace("_", "-") for folder in folders()]
 
 
 @pytest.mark.parametrize("folder", folders(), ids=lambda folder: folder.name)

@@ -12,7 +12,7 @@ from ledger.transfer.files import open_lines
 from ledger.transfer.sources import read_file
 from projector.formats import READERS, WRITERS, FormatError
 from projector.formats.recordings.documents import read_document
-from projector.formats.registry import FORMATS, NAMED
+from projector.formats.registry import NAMED
 from projector.formats.validators import validate_responses
 from projector.tree import Node, resolve
 from tests.shared_data import imported
@@ -334,4 +334,4 @@ def test_they_are_told_from_all_others(text: str, name: str, tmp_path: Path) -> 
 
 
 def test_a_format_is_named_once() -> None:
-    assert [each.name for each in FORMATS] == sorted(NAMED)
+    assert [each.name for each in NAMED.values()] == sorted(NAMED)

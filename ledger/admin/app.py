@@ -27,7 +27,8 @@ from ledger.admin.tree import tree
 from ledger.admin.verifying import reconcile, verify
 from ledger.errors import LedgerError
 from ledger.kinds import check_conversation_id
-from ledger.transfer.sources import AUTO, look_through
+from ledger.transfer.formats import AUTO
+from ledger.transfer.sources import look_through
 from projector import InvalidJson
 from projector.formats import STREAMS, FormatError
 from stream import StreamError

@@ -14,9 +14,9 @@ from ledger.admin.output import counted, print_json, print_line, print_warning, 
 from ledger.admin.rendering import render
 from ledger.errors import UnknownMedia
 from ledger.kinds import is_reserved
-from ledger.transfer.jsonl import TAILFOLD, event_line, header_line, media_line
+from ledger.transfer.formats import MESSAGES, TAILFOLD
+from ledger.transfer.jsonl import event_line, header_line, media_line
 from ledger.transfer.sinks import open_sink
-from ledger.transfer.sources import MESSAGES
 from projector.events import MediaAdded, read_body
 from projector.formats import STREAM_WRITERS, WRITERS
 

@@ -17,8 +17,8 @@ from ledger.kinds import check_conversation_id
 from ledger.transfer.adoption import ImportedLog, without_beginning
 from ledger.transfer.file_import import ImportedHistory, ImportReport, check_format, import_source, open_source
 from ledger.transfer.files import FileError
-from ledger.transfer.jsonl import TAILFOLD
-from ledger.transfer.sources import AUTO, FORMATS, bases_of
+from ledger.transfer.formats import AUTO, FORMATS, TAILFOLD
+from ledger.transfer.sources import bases_of
 from stream.opening import MEMORY, sqlite_path
 
 if TYPE_CHECKING:

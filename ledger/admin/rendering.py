@@ -9,8 +9,8 @@ import msgspec
 from ledger.admin.failures import Failed, as_failed, end, export_each
 from ledger.admin.output import counted, print_json, print_line, print_warning
 from ledger.transfer.archive import write_lines
+from ledger.transfer.formats import MESSAGES
 from ledger.transfer.sinks import open_sink
-from ledger.transfer.sources import MESSAGES
 from projector.formats import STREAM_WRITERS
 from projector.formats.registry import NAMED
 from projector.json_text import readable

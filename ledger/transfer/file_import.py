@@ -17,10 +17,11 @@ from ledger.errors import LedgerError
 from ledger.kinds import check_conversation_id
 from ledger.transfer.adoption import ImportedLog, place_of
 from ledger.transfer.files import FileError, open_lines
+from ledger.transfer.formats import AUTO, FORMATS, TAILFOLD
 from ledger.transfer.importing import import_history
-from ledger.transfer.jsonl import TAILFOLD, Section, look_through
+from ledger.transfer.jsonl import Section, look_through
 from ledger.transfer.progress import untold
-from ledger.transfer.sources import AUTO, FORMATS, base_of, bases_of, is_tailfold, name_of, read_file
+from ledger.transfer.sources import base_of, bases_of, is_tailfold, name_of, read_file
 from projector.formats.shared.history import Loss
 from stream import InvalidEvent, InvalidId, StreamError
 from stream.checks import check_kind, shown
