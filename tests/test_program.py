@@ -41,10 +41,10 @@ CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hel
 
 def commands(of: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
     """Every command, groups too, by the words that lead to it."""
-    command = typer.main.get_command(app) if of is None else of
+    command: Any = typer.main.get_command(app) if of is None else of
     yield " ".join(path), command
-    for name, inner in getattr(command, "commands", {}).items():
-        yield from commands(inner, (*path, name))
+    for name in getattr(command, "commands", ()):  # of a group, which loads what is asked for
+        yield from commands(command.get_command(None, name), (*path, name))
 
 
 NAMES = [name for name, _ in commands()]

@@ -10,11 +10,13 @@ import tempfile
 from contextlib import ExitStack, nullcontext
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import anyio
+import typer
 
-from ledger.admin.output import describe_message, make_table, print_json
+from ledger.admin.options import AsJson, ProblemsFound
+from ledger.admin.output import describe_message, make_console, make_table, print_json
 from ledger.errors import RunOpen
 from ledger.opening import open_ledger
 from ledger.signs import printable
@@ -33,6 +35,22 @@ _CHAT: Final = "demo"
 _CHUNKS_A_SECOND: Final = 60
 _ACKNOWLEDGEMENTS_BEFORE_THE_KILL: Final = 11
 _PATIENCE_S: Final = 60
+
+
+def demo(
+    *,
+    as_json: AsJson = False,
+    keep: Annotated[Path | None, typer.Option(help="Keep the database of the demo in this folder.")] = None,
+) -> None:
+    """Play a run, kill its process in the middle, recover it, compact it, and prove that nothing was lost."""
+    if keep is not None:
+        if keep.exists() and not keep.is_dir():
+            raise ValueError(f"{keep} is no folder: name another one with --keep")
+        keep.mkdir(parents=True, exist_ok=True)
+        if (keep / "demo.db").exists():
+            raise ValueError(f"{keep / 'demo.db'} exists: name another folder with --keep")
+    if not anyio.run(run_demo, make_console(), keep, as_json):
+        raise ProblemsFound
 
 
 async def run_demo(console: Console, keep: Path | None, as_json: bool) -> bool:  # noqa: FBT001 - called by anyio.run

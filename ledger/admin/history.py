@@ -35,12 +35,14 @@ if TYPE_CHECKING:
     from ledger.history.discovery import Found
 
 history_app = typer.Typer(
+    add_completion=False,
     cls=Commands,
     no_args_is_help=True,
     rich_markup_mode=None,
     help="The chain of plugins that decides what of a history a model is shown.",
 )
 limits_app = typer.Typer(
+    add_completion=False,
     cls=Commands,
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -5,12 +5,9 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import anyio
 import typer
 
-from ledger.admin.output import leave_pipe
 from ledger.errors import UnknownConversation, UnknownRun
-from ledger.opening import open_ledger
 from stream.limits import MAX_RUN_ID_BYTES, check_id
 
 if TYPE_CHECKING:
@@ -51,6 +48,11 @@ def with_ledger(
 
     With `fast_loop` in an event loop of uvloop, where that is installed.
     """
+    import anyio  # noqa: PLC0415 - with the rest of what help does not need
+
+    from ledger import open_ledger  # noqa: PLC0415
+    from ledger.admin.output import leave_pipe  # noqa: PLC0415
+
     settings: Settings = context.obj
 
     async def main() -> None:

@@ -7,19 +7,18 @@ turn the direction of writing are shown as signs; nothing is read as markup.
 from __future__ import annotations
 
 import base64
-import logging
 import os
 import sys
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from ledger.admin.standard_error import standard_error
 from ledger.admin.wrapping import wrapped
 from ledger.signs import harmless_json, one_line, printable
 from ledger.transfer.sinks import writable_json
@@ -89,24 +88,6 @@ def _console(width: int | None) -> Console:
     return _Console(highlight=False, markup=False, emoji=False, width=width)
 
 
-def guard_standard_error() -> TextIO:
-    """From here on nothing steers the terminal from there, whoever writes it: warnings, logs and other libraries, too."""
-    if isinstance(sys.stderr, TextIOWrapper):
-        sys.stderr.reconfigure(errors="backslashreplace")
-    if not isinstance(sys.stderr, _Guarded):
-        sys.stderr = cast("TextIO", _Guarded(sys.stderr))
-    return cast("TextIO", sys.stderr)
-
-
-def tell_errors(stream: TextIO) -> None:
-    """What the packages say to have gone wrong is told there from now on, and nothing else of it."""
-    teller = logging.StreamHandler(stream)
-    teller.setLevel(logging.ERROR)
-    teller.setFormatter(logging.Formatter("[%(levelname)s] %(message)s"))  # a traceback in it shows no variables
-    logger = logging.getLogger("tailfold")
-    logger.handlers, logger.propagate = [teller], False
-
-
 def leave_pipe() -> None:
     """Whoever read standard output has seen enough: what is still buffered must not fail again at the end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -115,10 +96,18 @@ def leave_pipe() -> None:
 @contextmanager
 def progress(what: str, total: int | None = None, *, is_shown: bool = True) -> Iterator[Callable[[int], None]]:
     """Shows on standard error how far long work has come, if that is a terminal; gives what to call with each step."""
-    stream = sys.stderr.stream if isinstance(sys.stderr, _Guarded) else sys.stderr
+    stream = standard_error()
     if not (is_shown and stream.isatty()):
         yield lambda _: None
         return
+    from rich.progress import (  # noqa: PLC0415 - nothing else needs it
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     bars = Progress(
         *(column for column in columns if total is not None or not isinstance(column, MofNCompleteColumn)),
@@ -188,29 +177,3 @@ class _Console(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
-
-
-class _Guarded:
-    """A text stream that is no terminal, so that nobody colours what is written to it."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
-        self.encoding = stream.encoding
-        self.errors = stream.errors
-
-    def write(self, text: str) -> int:
-        self.stream.write(printable(text))
-        return len(text)
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self.write(line)
-
-    def flush(self) -> None:
-        self.stream.flush()
-
-    def fileno(self) -> int:
-        return self.stream.fileno()
-
-    def isatty(self) -> bool:
-        return False

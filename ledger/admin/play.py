@@ -2,18 +2,54 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path  # noqa: TC003 - typer reads it at run time
+from typing import TYPE_CHECKING, Annotated
 
 import anyio
+import typer
 
-from ledger.admin.output import print_json
+from ledger.admin.options import AsJson, ProblemsFound, with_ledger
+from ledger.admin.output import counted, print_json, print_line
 from ledger.admin.shapes import of_run
 from ledger.errors import UnknownRun
+from ledger.kinds import check_conversation_id
+from ledger.transfer.formats import AUTO
+from ledger.transfer.sources import look_through
+from projector.formats import STREAMS
 
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
     from ledger.records import RunInfo
     from ledger.transfer.adapted import Recording
+
+
+def play(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="A recorded stream: server-sent events, or one event a line; gzipped or not.")],
+    conversation: Annotated[str, typer.Option(help="The conversation to play it into.", metavar="CONVERSATION")],
+    format_name: Annotated[
+        str,
+        typer.Option(
+            "--format", help=f"Its format: {', '.join(STREAMS)}.", metavar="FORMAT", autocompletion=lambda: list(STREAMS)
+        ),
+    ] = AUTO,
+    rate: Annotated[float | None, typer.Option(help="Chunks a second; as fast as possible without.", min=0.001)] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Play a recorded stream as a live run, and commit it."""
+    check_conversation_id(conversation)
+    recording = look_through(file, format_name)
+
+    async def job(ledger: Ledger) -> None:
+        run = await play_recording(ledger, recording, conversation, rate=rate, as_json=as_json)
+        if not as_json:
+            messages = counted(run.messages, "message")
+            print_line(f"run {run.run_id}: {run.outcome}, {messages}, events {run.seq} to {run.end_seq}")
+        if run.outcome != "completed":
+            raise ProblemsFound
+
+    with_ledger(context, job, create=True)
 
 
 async def play_recording(

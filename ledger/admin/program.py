@@ -5,15 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 from functools import wraps
-from importlib import metadata
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ledger.admin.examples import EXAMPLES
-from ledger.admin.guesses import right_command
-from ledger.admin.output import print_line
+from ledger.admin.unchecked import leave_unchecked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +36,10 @@ _WHOLE: Final[dict[str, Any]] = {
 class Command(TyperCommand):
     """Shows its arguments by their names, and its examples as they are to be typed."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """All of its parameters; of these, text is left as it is."""
+        return leave_unchecked(super().get_params(ctx))
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002 - it is Typer's
         """`CONVERSATION`, `[CONVERSATION]`, `FILE...`."""
         return ["[OPTIONS]", *(_in_usage(param) for param in self.params if param.param_type_name == "argument")]
@@ -53,6 +55,10 @@ class Command(TyperCommand):
 
 class Commands(TyperGroup):
     """Knows what people mean who know other programs; lists its commands by what they are for."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """All of its parameters; of these, text is left as it is."""
+        return leave_unchecked(super().get_params(ctx))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Options, then commands."""
@@ -76,6 +82,8 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Raises `ValueError` for a command that is not there, and names the one that is meant."""
         if args and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+            from ledger.admin.guesses import right_command  # noqa: PLC0415 - it is seldom needed
+
             told = {name: _summary(command) for name, command in self.commands.items()}
             raise ValueError(right_command(args[0], path_of(ctx), told))
         return super().resolve_command(ctx, args)
@@ -93,6 +101,10 @@ def path_of(context: typer.Context) -> tuple[str, ...]:
 
 def _print_version(is_asked: bool) -> None:  # noqa: FBT001 - typer calls it so
     if is_asked:
+        from importlib import metadata  # noqa: PLC0415 - what help does not need
+
+        from ledger.admin.output import print_line  # noqa: PLC0415
+
         try:
             version = metadata.version("tailfold")
         except metadata.PackageNotFoundError:  # it runs out of a folder
