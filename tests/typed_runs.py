@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, assert_type
 from ledger import ACTIVE_LEAF, Run
 
 if TYPE_CHECKING:
-    from ledger import Ledger
-    from ledger import Misspelt  # type: ignore[attr-defined]  # noqa: F401 - names are loaded late, and known all the same
+    from ledger import (
+        Ledger,
+        Misspelt,  # type: ignore[attr-defined]  # noqa: F401 - names are loaded late, and known all the same
+    )
 
 
 async def begin(ledger: Ledger) -> None:
