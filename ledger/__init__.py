@@ -6,6 +6,10 @@ is the only one.
 
 from typing import TYPE_CHECKING
 
+from ledger.neighbours import check_neighbours as _check_neighbours
+
+_check_neighbours()
+
 if TYPE_CHECKING:
     from ledger.context.context import Context
     from ledger.erasure import Erased

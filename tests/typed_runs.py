@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, assert_type
 from ledger import ACTIVE_LEAF, Run
 
 if TYPE_CHECKING:
-    from ledger import (
-        Ledger,
-        Misspelt,  # type: ignore[attr-defined]  # noqa: F401 - names are loaded late, and known all the same
-    )
+    from ledger import Ledger
 
 
 async def begin(ledger: Ledger) -> None:
@@ -32,3 +29,10 @@ async def misspell(ledger: Ledger) -> None:
     await ledger.fork("c", "r.1", parent="r.2")  # type: ignore[call-arg]
     await ledger.run("c", flush_ms="soon")  # type: ignore[arg-type]
     await ledger.run("c", "r")  # type: ignore[call-arg]
+
+
+def misspell_a_name() -> None:
+    """Names are loaded when they are asked for, and known all the same."""
+    from ledger import Legder  # type: ignore[attr-defined]  # noqa: F401, PLC0415
+    from projector.formats import REDAERS  # type: ignore[attr-defined]  # noqa: F401, PLC0415
+    from stream import open_stroe  # type: ignore[attr-defined]  # noqa: F401, PLC0415

@@ -2,15 +2,16 @@
 
 import sys
 
+from stream.extras import MissingExtra, needs
+
 
 def main() -> None:
     """The command `tailfold`."""
     try:
-        from ledger.admin.app import run_app  # noqa: PLC0415 - the extra may be missing
-    except ModuleNotFoundError as error:
-        if error.name not in ("typer", "rich"):
-            raise
-        sys.stderr.write(f"tailfold: the commands need {error.name}: pip install 'tailfold[admin]'\n")
+        with needs("admin", "tailfold"):
+            from ledger.admin.app import run_app  # noqa: PLC0415 - the extra may be missing
+    except MissingExtra as error:
+        sys.stderr.write(f"tailfold: {error}\n")
         sys.exit(2)
     sys.exit(run_app())
 

@@ -58,5 +58,6 @@ def _foreseen() -> tuple[type[BaseException], ...]:
     from projector import InvalidJson  # noqa: PLC0415
     from projector.formats import FormatError  # noqa: PLC0415
     from stream import StreamError  # noqa: PLC0415
+    from stream.extras import MissingExtra  # noqa: PLC0415
 
-    return StreamError, LedgerError, FormatError, InvalidJson, ValueError, OSError
+    return MissingExtra, StreamError, LedgerError, FormatError, InvalidJson, ValueError, OSError

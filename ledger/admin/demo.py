@@ -128,7 +128,9 @@ class _Demo:
         }
 
     async def _play_and_kill(self, ledger: Ledger) -> None:
-        command = [sys.executable, "-m", "ledger.admin", "--data", str(self._path), "play", str(self._sample)]
+        # With the path of this process: a module that lies in the folder it is in is not taken for one of ours.
+        begin = f"import sys; sys.path[:] = {sys.path!r}; from ledger.admin import main; main()"
+        command = [sys.executable, "-P", "-c", begin, "--data", str(self._path), "play", str(self._sample)]
         command += ["--format", "anthropic", "--conversation", _CHAT, "--rate", str(_CHUNKS_A_SECOND), "--json"]
         async with await anyio.open_process(command, stdout=subprocess.PIPE, stderr=None) as child:
             async with anyio.create_task_group() as tasks:

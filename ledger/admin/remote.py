@@ -34,10 +34,8 @@ def read_token(path: Path) -> str:
 
 
 async def _print(place: str, after: int, headers: dict[str, str], as_json: bool) -> None:  # noqa: FBT001 - of `anyio.run`
-    try:
-        from stream.client import RemoteEvent, follow_remote  # noqa: PLC0415 - an extra that may be missing
-    except ModuleNotFoundError as error:
-        raise ValueError(f"--url needs {error.name}: `pip install 'tailfold[client]'`") from error
+    from stream.client import RemoteEvent, follow_remote  # noqa: PLC0415 - an extra that may be missing
+
     async with aclosing(follow_remote(place, after=after, headers=headers, broken=print_warning)) as events:
         async for event in events:
             kind = event.type if isinstance(event, RemoteEvent) else "snapshot"
