@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 from tests.fork_server import COMMANDS
 
-SAMPLE = Path(str(files("ledger.admin").joinpath("sample.jsonl")))
+SAMPLE = Path(__file__).parent / "fixtures" / "sample.jsonl"
 
 
 class Shell:
@@ -226,6 +225,12 @@ def test_a_follower_begins_after_a_number_and_waits_for_what_comes(shell: Shell)
 
 def test_the_demo_tells_a_person_what_it_proved_and_leaves_nothing_behind(shell: Shell, tmp_path: Path) -> None:
     said = shell.run("demo")
+    steps = ("  user      Does the night train", "→ find_trains {", "← NJ 471", "was killed (SIGKILL)", "is refused",
+             "Recovered", "comes back with its cursor", "… (partial)", "All is as it should be.")  # fmt: skip
+    places = [said.find(step) for step in steps]
+    assert -1 not in places
+    assert places == sorted(places)
     assert "✗" not in said
-    assert "All is as it should be." in said
+    assert said.endswith("`tailfold demo --keep demo-files` leaves the file to look at.\n")
+    assert max(map(len, said.splitlines())) <= 80
     assert not list(tmp_path.iterdir())

@@ -56,7 +56,7 @@ def test_a_conversation_is_backed_up_lost_and_restored(shell: Shell, tmp_path: P
 
 
 def test_a_backup_is_made_beside_a_live_run(shell: Shell) -> None:
-    words = shell.command("play", str(Path(__file__).parents[1] / "ledger" / "admin" / "sample.jsonl"))
+    words = shell.command("play", str(Path(__file__).parent / "fixtures" / "sample.jsonl"))
     words += ["--format", "anthropic", "--conversation", "c", "--rate", "50", "--json"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as player:
         assert player.stdout is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shlex
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Final
@@ -111,8 +112,17 @@ def test_the_demo_and_its_process_work_beside_modules_of_the_same_names(tmp_path
     for name in ("stream", "projector", "ledger", "typing"):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('it is not run')\n")
     script = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from ledger.admin import main; main()"
-    command = [sys.executable, "-P", "-c", script, "demo", "--json"]
+    command = [sys.executable, "-P", "-c", script, "demo", "--keep", "demo files"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["ok"] is True
+    head, *commands = done.stdout.splitlines()[-4:]
+    assert head == "Three commands to try next:"
+    for line in commands:
+        program, *words = shlex.split(line)
+        assert (program, words[:2]) == ("tailfold", ["--data", "demo files/demo.db"])
+        tried = subprocess.run(
+            [*command[:4], *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert tried.returncode == 0, tried.stderr
+        assert "NJ 471" in tried.stdout

@@ -20,7 +20,7 @@ class Place(NamedTuple):
 
 PLACES: Final[dict[str, Place]] = {
     "demo": Place(
-        "demo", "Play a run, kill its process in the middle, recover it, compact it, and prove that nothing was lost."
+        "demo", "Kill an agent in the middle of its answer, recover the run, compact it, and prove that nothing was lost."
     ),
     "play": Place("play", "Play a recorded stream as a live run, and commit it."),
     "conversations": Place("listing", "List conversations, newest activity first."),
