@@ -37,7 +37,7 @@ NOT_BY_LISTING: Final = {*NOT_BY_OPENING, "rich.progress", "ledger.admin.context
     *("ledger.admin", "typer", "rich"),
     *("zipfile", "importlib.resources"),  # the loop of anyio's has them
 }
-ROUNDS: Final = 15
+ROUNDS: Final = 9
 FACES: Final = [path for package in PACKAGES for path in sources(package) if "_on_demand(" in path.read_text(encoding="utf-8")]
 LOADED: Final = """
 import json, sys
