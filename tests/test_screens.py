@@ -89,7 +89,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         fixed_talks.stop_the_clock(patch)
         asyncio.run(main())
     (made / "chat.json").write_text(json.dumps(CHAT))
-    shutil.copy(Path(__file__).parents[1] / "ledger" / "admin" / "sample.jsonl", made / "stream.sse")
+    shutil.copy(Path(__file__).parent / "fixtures" / "sample.jsonl", made / "stream.sse")
     return made
 
 

@@ -1,5 +1,6 @@
 """The commands of an operator: inspect and repair what a program keeps. Rules of the ledger must not live here."""
 
+import gc
 import sys
 
 from stream.extras import MissingExtra, needs
@@ -7,6 +8,7 @@ from stream.extras import MissingExtra, needs
 
 def main() -> None:
     """The command `tailfold`."""
+    gc.set_threshold(100_000, 50, 100)  # what is imported stays: to look it through again and again is a sixth of a start
     try:
         with needs("admin", "tailfold"):
             from ledger.admin.app import run_app  # noqa: PLC0415 - the extra may be missing
