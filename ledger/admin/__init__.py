@@ -8,14 +8,16 @@ from stream.extras import MissingExtra, needs
 
 def main() -> None:
     """The command `tailfold`."""
-    gc.set_threshold(100_000, 50, 100)  # what is imported stays: to look it through again and again is a sixth of a start
+    gc.set_threshold(100_000, 50, 100)  # what is imported stays, and need not be looked through again and again
     try:
         with needs("admin", "tailfold"):
             from ledger.admin.app import run_app  # noqa: PLC0415 - the extra may be missing
     except MissingExtra as error:
         sys.stderr.write(f"tailfold: {error}\n")
         sys.exit(2)
-    sys.exit(run_app())
+    code = run_app()
+    gc.freeze()  # nor is it at the end, where that takes longer than most commands
+    sys.exit(code)
 
 
 __all__ = ["main"]
