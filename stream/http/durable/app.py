@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
@@ -24,6 +23,7 @@ from stream.http.durable.streams import Streams
 from stream.http.openapi import described_as
 from stream.http.problems import Problem
 from stream.http.service import running, serve_store, wrap
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from stream.http.service import Service
     from stream.store import EventStore
 
-_LOG: Final = structlog.get_logger("tailfold.http")
+_LOG: Final = Logger("tailfold.http")
 _DAMAGED: Final = (
     "the stream, or one that it is a fork of, can't be read: `tailfold verify` names what is wrong, a backup may have it whole"
 )

@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from stream.errors import CorruptEvent
 from stream.http.durable.state import FORK, UNFORK, VERSION, decode
 from stream.http.durable.streams import PROJECTOR
 from stream.http.problems import Problem
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from stream.http.durable.streams import Streams
     from stream.store import EventStore
 
-_LOG: Final = structlog.get_logger("tailfold.http")
+_LOG: Final = Logger("tailfold.http")
 _PAGE_EVENTS: Final = 1000
 
 

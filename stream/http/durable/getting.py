@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 import msgspec
-import structlog
 from starlette.responses import Response
 
 from stream.errors import StreamError, Truncated
@@ -21,6 +20,7 @@ from stream.http.durable.state import CLOSE, DELETE, RETIRE
 from stream.http.durable.streams import Framed
 from stream.http.problems import Problem
 from stream.http.sse import BrokenOff, EventStream, await_leaving
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from stream.http.service import Service
     from stream.records import Event
 
-_LOG: Final = structlog.get_logger("tailfold.http")
+_LOG: Final = Logger("tailfold.http")
 _PART_BYTES: Final = 64 * 1024  # of who catches up by server-sent events, and may read slowly: he holds no more
 ROTATE_S: Final = 60.0  # a connection of server-sent events lasts so long, then the client comes again
 _FRESH: Final = "private, max-age=60, stale-while-revalidate=300"  # what the protocol proposes (2.7)
