@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from projector.json_text import dump
-
 _MARKS: Final = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufeff\ufff9-\ufffb"
 _STEERING: Final = re.compile(f"[{_MARKS}]")
 """C0 but for new lines and tabs, DEL, C1, marks of direction, and separators and marks that no font shows."""
-_NO_ASCII: Final = re.compile("[^\x00-\x7f]+")
 _STEERING_A_LINE: Final = re.compile(f"[\n\t{_MARKS}]")
 
 
@@ -27,11 +24,6 @@ def one_line(text: str) -> str:
 def harmless_json(text: str) -> str:
     """The same JSON, in which what would steer a terminal is written as an escape."""
     return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def plain_json(text: str) -> str:
-    """The same JSON in ASCII, for what has no signs for other writing."""
-    return text if text.isascii() else _NO_ASCII.sub(lambda found: dump(found[0])[1:-1], text)
 
 
 def _sign(found: re.Match[str]) -> str:

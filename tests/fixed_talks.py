@@ -91,6 +91,11 @@ def _short(run_id: str, question: str, answer: str, minute: float) -> list[ev.Bo
     ]
 
 
+def _picture(media_id: str) -> dict[str, Any]:
+    source = {"type": "base64", "media_type": "image/png", "data": f"tailfold:media/{media_id}"}
+    return {"type": "image", "source": source}
+
+
 def _trip(media_id: str) -> list[ev.Body]:
     trains = [{"kind": "text", "text": dump({"trains": [{"train": "TGV 6601", "leaves": "06:58", "arrives": "08:56"}]})}]
     lyon = (
@@ -103,7 +108,7 @@ def _trip(media_id: str) -> list[ev.Body]:
         *_said(
             "r1", 1, "user", 0, _text("r1.1", 0, "Which train takes me to Lyon tomorrow, and how is the weather there? ☀️"),
             [ev.BlockStarted("r1.1", 1, "media", media_type="image/png"),
-             ev.BlockSealed("r1.1", 1, opaque=raw(dump({"media_id": media_id})))],
+             ev.BlockSealed("r1.1", 1, opaque=raw(dump({"provider": "anthropic", "payload": _picture(media_id)})))],
         ),
         ev.RunStep("r1", 1, "started"),
         *_said(

@@ -18,7 +18,8 @@ import typer
 from ledger.admin.demo_agent import CHAT
 from ledger.admin.demo_screen import Screen
 from ledger.admin.options import AsJson, ProblemsFound
-from ledger.admin.output import make_console, make_table, print_json
+from ledger.admin.output import make_console, print_json
+from ledger.admin.tables import print_pairs
 from ledger.errors import RunOpen
 from ledger.opening import open_ledger
 from stream import follow
@@ -203,7 +204,8 @@ def _print_proof(console: Console, numbers: dict[str, Any], is_right: bool) -> N
         "floor_after_compaction": "events let go by compaction",
         "next_run_went_on_at": "first event of the next run",
     }
-    console.print(make_table("The numbers", ("", "count"), [(text, numbers[name]) for name, text in names.items()]))
+    print_pairs("The numbers", [(text, f"{numbers[name]:,}") for name, text in names.items()])
+    console.print()
     for check, holds in _checks(numbers).items():
         console.print(f"{'✓' if holds else '✗'} {check}", style="green" if holds else "bold red", markup=False)
     console.print("All is as it should be." if is_right else "Something is wrong.", style="bold")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _INDENT: Final = 12
 _WIDEST: Final = 80
-_STYLES: Final = {"reasoning": "dim italic", "tool_call": "yellow", "tool_result": "yellow"}
+_STYLES: Final = {"reasoning": "dim italic", "tool_call": "magenta", "tool_result": "magenta"}
 
 
 class Screen:

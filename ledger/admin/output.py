@@ -15,13 +15,12 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ledger.admin.standard_error import standard_error
 from ledger.admin.wrapping import wrapped
 from ledger.signs import harmless_json, one_line, printable
-from ledger.transfer.sinks import writable_json
+from ledger.standard_output import writable_json
 from projector.json_text import InvalidJson, readable, split
 
 if TYPE_CHECKING:
@@ -30,12 +29,9 @@ if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderableType
     from rich.segment import Segment
 
-    from projector import Message
     from stream import Event
 
 _PIPE_COLUMNS = 100_000  # nothing is folded there
-_NEVER_FOLDED = ("run", "status", "messages", "from", "to", "runs", "last active")  # what is copied, or read at a glance
-_ROLE_STYLE = {"user": "bold cyan", "assistant": "bold green", "tool": "bold yellow", "system": "bold magenta"}
 
 
 def print_line(text: str, style: str = "") -> None:
@@ -50,9 +46,9 @@ def print_record(text: str, style: str = "") -> None:
     make_console().print(Text(one_line(text), style), soft_wrap=True)
 
 
-def print_view(view: RenderableType) -> None:
-    """A table, a tree or a message."""
-    make_console().print(view, soft_wrap=not isinstance(view, Table))
+def print_view(view: Text) -> None:
+    """A line of a table or a message, as wide as it is."""
+    make_console().print(view, soft_wrap=True)
 
 
 def print_drawing(view: RenderableType) -> None:
@@ -119,33 +115,6 @@ def progress(what: str, total: int | None = None, *, is_shown: bool = True) -> I
     with bars:
         task = bars.add_task(one_line(what), total=total)
         yield lambda steps: bars.advance(task, steps)
-
-
-def make_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
-    """A table whose cells are shown as they are, never read as markup."""
-    table = Table(title=Text(one_line(title)), title_justify="left", title_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column in _NEVER_FOLDED)
-    for row in rows:
-        table.add_row(*(Text(one_line("" if cell is None else str(cell))) for cell in row))
-    return table
-
-
-def describe_message(message: Message, *, note: str = "") -> Text:
-    """A message as a person reads it."""
-    text = Text()
-    text.append(one_line(message.role), style=_ROLE_STYLE.get(message.role, "bold"))
-    state = " (partial)" if message.status == "partial" else ""
-    text.append(one_line(f"  {message.id}{state}{note}") + "\n", style="dim")
-    for block in message.blocks:
-        style = "dim italic" if block.kind in ("reasoning", "redacted_reasoning") else ""
-        label = "" if block.kind == "text" else f"[{block.kind}{' ' + block.name if block.name else ''}] "
-        body = block.text or block.input or block.parts or (block.opaque if block.kind != "reasoning" else None) or ""
-        marks = "  ✓ signed" if block.signature else ""
-        marks += f"  {len(block.citations)} citations" if block.citations else ""
-        text.append(one_line(label) + printable(body), style=style)
-        text.append(printable(marks + "\n"), style="dim")
-    return text
 
 
 def event_record(event: Event) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import msgspec
 
 from ledger.admin.failures import Failed, as_failed, end, export_each
 from ledger.admin.output import counted, print_json, print_line, print_warning
+from ledger.signs import harmless_json
 from ledger.transfer.archive import write_lines
 from ledger.transfer.formats import MESSAGES
 from ledger.transfer.sinks import open_sink
@@ -43,7 +44,7 @@ async def render(ledger: Ledger, conversation: str | None, format_name: str, out
             raise ValueError(f"conversation {name!r} has no message on its path that can be said: there is nothing to export")
         report = report_of(name, format_name, export)
         for line in _lines(report, export.payload, is_told=is_told, is_alone=conversation is not None):
-            write(readable(line))
+            write(harmless_json(readable(line)))  # others' words, in a file that somebody may look at
         return report
 
     with open_sink(output) as write:

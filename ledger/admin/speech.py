@@ -87,7 +87,7 @@ def _lines(block: Block, told: Told) -> Iterator[tuple[str, str]]:
     """What is shown of a block, each line with its style."""
     width = None if told.width is None else told.width - 2
     if block.kind in _CALLS:
-        found = _call(block)
+        found = _call(block, width)
     elif block.kind in _RESULTS:
         found = _result(block, told)
     elif block.kind in _SAID:
@@ -102,7 +102,7 @@ def _lines(block: Block, told: Told) -> Iterator[tuple[str, str]]:
     yield from _marks(block, width)
 
 
-def _call(block: Block) -> list[tuple[str, str]]:
+def _call(block: Block, width: int | None) -> list[tuple[str, str]]:
     name = f"→ {one_line(block.name or 'a tool')}"
     try:
         given = block.arguments
@@ -112,8 +112,9 @@ def _call(block: Block) -> list[tuple[str, str]]:
         state = "" if block.sealed and block.parse != "bad" else "  (its input is no JSON)" if block.sealed else "  (not whole)"
         return [(name + state, "bold"), *(("    " + printable(line), "") for line in block.text.split("\n") if line)]
     short = ", ".join(f"{key}: {_word(value)}" for key, value in given.items()) if isinstance(given, dict) else _word(given)
-    if len(short) <= _SHORT and "\n" not in short:
-        return [(f"{name}({one_line(short)})", "bold")]
+    whole = f"{name}({one_line(short)})"
+    if "\n" not in short and len(short) <= _SHORT and (width is None or cell_len(whole) <= width):
+        return [(whole, "bold")]
     return [(name, "bold"), *(("    " + line, "") for line in _outline(given))]
 
 

@@ -40,7 +40,7 @@ WHERE conversation = {KEY} AND seq > ?2 ORDER BY seq LIMIT ?3"""  # noqa: S608 -
 _KINDS: Final = ("input", "output", "cached", "reasoning")
 
 
-class Counts(msgspec.Struct, frozen=True):
+class Tally(msgspec.Struct, frozen=True):
     """What there is for people: `messages` are those of any path, tokens those that providers told, as totals of all runs.
 
     Of what was erased nothing is counted but the conversation itself.
@@ -69,8 +69,8 @@ class _Used(msgspec.Struct, frozen=True, gc=False):
 learn(_Used)
 
 
-async def count(tables: LedgerTables, conversation: str | None = None) -> Counts:
-    """Counts all, or what belongs to one conversation. Runs that can't be read are counted without their tokens."""
+async def count(tables: LedgerTables, conversation: str | None = None) -> Tally:
+    """Tally all, or what belongs to one conversation. Runs that can't be read are counted without their tokens."""
     name = (conversation or "",)
 
     async def job(sql: Sql) -> tuple[tuple[int, ...], ...]:
@@ -78,7 +78,7 @@ async def count(tables: LedgerTables, conversation: str | None = None) -> Counts
         return tuple(of_all), tuple(open_runs), tuple(media)
 
     of_all, open_runs, media = await tables.look(job)
-    return Counts(*of_all, *open_runs, *media, *await _tokens(tables, conversation))
+    return Tally(*of_all, *open_runs, *media, *await _tokens(tables, conversation))
 
 
 async def _tokens(tables: LedgerTables, conversation: str | None) -> list[int]:

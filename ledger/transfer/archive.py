@@ -26,7 +26,7 @@ from projector.formats.format import FormatError
 from projector.formats.shared.fields import Fields, lines_of
 from projector.formats.shared.history import HistoryMessage, Loss, message_bodies, usage_body
 from projector.formats.shared.media_refs import Attachment
-from projector.json_text import InvalidJson, decode, dump, encode, join_fields, raw, readable
+from projector.json_text import InvalidJson, decode, dump, encode, join_fields, raw
 from projector.message import Message
 from projector.run_draft import Usage
 
@@ -76,8 +76,8 @@ async def write_lines(ledger: Engine, conversation: str, losses: list[Loss] | No
     if info is None:
         raise UnknownConversation(conversation)
     header = {HEADER: VERSION, "conversation": conversation, "title": info.title, "archived": info.archived}
-    fields = {name: readable(value) for name, value in header.items()}
-    yield join_fields(fields | ({"metadata": readable(info.metadata)} if info.metadata else {}))
+    fields = {name: dump(value) for name, value in header.items()}
+    yield join_fields(fields | ({"metadata": dump(info.metadata)} if info.metadata else {}))
     for media_id in await tables.media_of(conversation):
         media = await get_media(tables, media_id)
         data = base64.b64encode(media.data).decode()

@@ -17,7 +17,7 @@ import msgspec
 
 from ledger.tables.media import MAX_MEDIA_BYTES, Media
 from ledger.transfer.files import FileError, Line, lines_of
-from projector.json_text import learn, readable
+from projector.json_text import dump, learn
 from projector.validation import validate
 from stream import Event, InvalidEvent, NewEvent
 from stream.limits import MAX_INTEGER, check_events, check_id, check_position
@@ -94,7 +94,7 @@ class Section(NamedTuple):
 
 def header_line(conversation: str, bounds: Bounds) -> str:
     """How a conversation begins."""
-    return readable(
+    return dump(
         {
             "tailfold": VERSION,
             "conversation": conversation,
@@ -110,14 +110,14 @@ def event_line(event: Event) -> str:
     record: dict[str, Any] = {"seq": event.seq, "at": event.at, "type": event.type}
     try:
         validate([NewEvent(event.type, event.data)])
-        return readable(record | {"data": event.data.decode()})
+        return dump(record | {"data": event.data.decode()})
     except (InvalidEvent, UnicodeDecodeError):
-        return readable(record | {"data_base64": _encode(event.data)})
+        return dump(record | {"data_base64": _encode(event.data)})
 
 
 def media_line(media: Media) -> str:
     """The bytes of an image or a file."""
-    return readable({"media": media.media_id, "media_type": media.media_type, "data_base64": _encode(media.data)})
+    return dump({"media": media.media_id, "media_type": media.media_type, "data_base64": _encode(media.data)})
 
 
 def look_through(file: IO[bytes], path: Path, skip: Callable[[Exception], object] | None = None) -> list[Section]:

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ledger.signs import harmless_json, plain_json
+from ledger.signs import harmless_json
+from ledger.standard_output import writable_json
 from stream.sqlite.files import create_whole
 
 if TYPE_CHECKING:
@@ -46,12 +47,3 @@ def open_sink(output: Path | None) -> Iterator[Callable[[str], Any]]:
             return
         with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0) as packed:
             yield lambda line: packed.write(line.encode() + b"\n")
-
-
-def writable_json(line: str) -> str:
-    """The same JSON, in ASCII where standard output has no signs for other writing."""
-    try:
-        line.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:
-        return plain_json(line)
-    return line
