@@ -27,6 +27,7 @@ from ledger import open_ledger
 from ledger.admin.examples import EXAMPLES
 from tests import fixed_talks
 from tests.on_screen import shown
+from tests.test_commands import SAMPLE
 
 SCREENS: Final = Path(__file__).parent / "screens"
 CHAT: Final = [{"role": "user", "content": "Wie spät ist es?"}, {"role": "assistant", "content": "Zehn nach drei."}]
@@ -89,7 +90,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         fixed_talks.stop_the_clock(patch)
         asyncio.run(main())
     (made / "chat.json").write_text(json.dumps(CHAT))
-    shutil.copy(Path(__file__).parent / "fixtures" / "sample.jsonl", made / "stream.sse")
+    shutil.copy(SAMPLE, made / "stream.sse")
     return made
 
 
