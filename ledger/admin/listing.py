@@ -41,7 +41,9 @@ Select = Annotated[
 
 def conversations(
     context: typer.Context,
-    limit: Annotated[int | None, typer.Option(help="At most so many.", min=1)] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="At most so many; all of them without, but 50 on a terminal.", min=1)
+    ] = None,
     after: Annotated[str | None, typer.Option(help="The next page: what the one before ended with.", metavar="CURSOR")] = None,
     prefix: Annotated[str, typer.Option(help="Only ids that begin so.")] = "",
     label: Annotated[str | None, typer.Option(help="Only those with this label.")] = None,
