@@ -19,7 +19,7 @@ from ledger.admin.history import history_app, limits_app
 from ledger.admin.importing import import_
 from ledger.admin.listing import conversations, events, runs, show
 from ledger.admin.maintenance import backup, restore, stats, vacuum
-from ledger.admin.options import AsJson, ProblemsFound, Settings, with_ledger
+from ledger.admin.options import AsJson, ProblemsFound, ReadOnly, Settings, refuse_to_write, with_ledger
 from ledger.admin.output import guard_standard_error, make_console, print_line, print_warning
 from ledger.admin.play import play_recording
 from ledger.admin.serving import serve
@@ -44,18 +44,21 @@ def settings(
     context: typer.Context,
     data: Annotated[str, typer.Option(envvar="TAILFOLD_DATA", help="The database: a path or a URL.")] = "tailfold.db",
     log: Annotated[str | None, typer.Option(envvar="TAILFOLD_LOG", help="The log, where it lies elsewhere.")] = None,
+    read_only: ReadOnly = False,  # noqa: FBT002 - a flag
 ) -> None:
     """Tailfold keeps the conversations of AI agents as events: replay them, recover them, repair them."""
-    context.obj = Settings(data, log)
+    context.obj = Settings(data, log, read_only or None)
 
 
 @app.command()
 def demo(
+    context: typer.Context,
     *,
     as_json: AsJson = False,
     keep: Annotated[Path | None, typer.Option(help="Keep the database of the demo in this folder.")] = None,
 ) -> None:
     """Play a run, kill its process in the middle, recover it, compact it, and prove that nothing was lost."""
+    refuse_to_write(context)
     if keep is not None:
         if keep.exists() and not keep.is_dir():
             raise ValueError(f"{keep} is no folder: name another one with --keep")

@@ -63,7 +63,7 @@ def compact(
         if any(record["error"] is not None for record in records):
             raise ProblemsFound
 
-    with_ledger(context, compact_all if is_all else compact_one)
+    with_ledger(context, compact_all if is_all else compact_one, only_looks=dry_run)
 
 
 def snapshot(
@@ -107,7 +107,7 @@ def snapshot(
         if not all(info.readable for info in found):
             raise ProblemsFound
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=not save and delete is None)
 
 
 async def _try(compacting: Awaitable[Compaction], *, dry_run: bool) -> tuple[dict[str, Any], str]:

@@ -64,10 +64,10 @@ def export(
     if format_name != TAILFOLD:
         if format_name not in _FORMATS:
             raise ValueError(f"{format_name!r} is no format to export to: use one of {', '.join(_FORMATS)}")
-        with_ledger(context, lambda ledger: render(ledger, conversation, format_name, output, as_json=as_json))
+        with_ledger(context, lambda ledger: render(ledger, conversation, format_name, output, as_json=as_json), only_looks=True)
         return
 
-    with_ledger(context, lambda ledger: _export(ledger, conversation, output, as_json=as_json))
+    with_ledger(context, lambda ledger: _export(ledger, conversation, output, as_json=as_json), only_looks=True)
 
 
 async def _export(ledger: Ledger, conversation: str | None, output: Path | None, *, as_json: bool) -> None:

@@ -76,7 +76,7 @@ def conversations(
         if cursor is not None:
             print_line(f"the next page: --after {cursor}")
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=True)
 
 
 def runs(
@@ -100,7 +100,7 @@ def runs(
         columns = ("conversation", "run", "status", "outcome", "messages", "from", "to", "reason")
         print_view(make_table("Runs", columns, rows))
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=True)
 
 
 def show(
@@ -128,7 +128,7 @@ def show(
             raise ProblemsFound from error
         _print_transcript(conversation, messages, of_log, as_json=as_json)
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=True)
 
 
 def events(
@@ -165,7 +165,7 @@ def events(
             if not follow and event.seq >= head:
                 return
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=True)
 
 
 def _print_transcript(

@@ -32,7 +32,7 @@ def verify(context: typer.Context, conversation: Only = None, *, as_json: AsJson
             raise UnknownConversation(conversation)
         _tell([finding async for finding in verify_ledger(ledger, conversation)], as_json=as_json)
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=True)
 
 
 def reconcile(
@@ -49,7 +49,7 @@ def reconcile(
     async def job(ledger: Ledger) -> None:
         _tell([finding async for finding in ledger.reconcile(conversation, repair=repair)], as_json=as_json)
 
-    with_ledger(context, job, take_over_log=repair)
+    with_ledger(context, job, take_over_log=repair, only_looks=not repair)
 
 
 def _tell(findings: Sequence[Finding], *, as_json: bool) -> None:

@@ -101,6 +101,7 @@ async def import_file(
     """Takes in a file, or every file below a folder; see `Ledger.import_file`."""
     check_format(format)
     path = Path(check_kind("path", path, str | PathLike, "a path"))
+    ledger = ledger.writing
     if await anyio.Path(path).is_dir():
         if into is not None:
             raise ValueError("`into` is for files of one conversation, not for a folder: leave it out")

@@ -18,7 +18,7 @@ from projector.foreign import is_foreign
 from projector.tree import leaf_of, unreachable
 from stream import CorruptEvent, StoreUnusable, Truncated
 from stream.limits import PROTOCOL_PREFIX
-from stream.sqlite import MEMORY, SqliteStore
+from stream.sqlite import MEMORY, PrivateCopy, SqliteStore
 from stream.sqlite.blocking import run_blocking
 from stream.sqlite.errors import translate
 from stream.sqlite.integrity import check_file
@@ -143,13 +143,13 @@ async def _check_files(engine: Engine, conversation: str | None) -> list[Fault]:
     files = [database for database in (log, own) if database is not None and database.path != MEMORY]
     for database in files:
         database.check()
-    paths = {database.path for database in files}
+    touched = {database.path: not isinstance(database, PrivateCopy) for database in files}
 
     def check(connect: Connect) -> list[Fault]:
         faults: list[Fault] = []
-        for path in sorted(paths):
+        for path, is_touched in sorted(touched.items()):
             try:
-                with connect(path) as connection:
+                with (connect if is_touched else connect.untouched)(path) as connection:
                     if conversation is None:
                         faults += check_file(connection, known_scripts())
                     faults += islice(check_streams(connection, conversation), _MAX_FAULTS)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from stream.database import Row, Sql
 
 T = TypeVar("T")
+D = TypeVar("D", bound="Database")
 Durability = Literal["full", "normal"]
 
 BUSY_LIMIT_S: Final = 30.0
@@ -365,7 +366,11 @@ async def open_database(path: str, *, create: bool, durability: Durability = "fu
     """
     if durability not in ("full", "normal"):
         raise ValueError(f"durability is 'full' or 'normal', not {durability!r}")
-    database = Database(path if path == MEMORY else find_place(path, create=create), durability)
+    return await wait_until_open(Database(path if path == MEMORY else find_place(path, create=create), durability))
+
+
+async def wait_until_open(database: D) -> D:
+    """Gives it back when it is open; where that fails, or nobody waits any more, it is closed."""
     try:
         await asyncio.shield(database._opened)  # noqa: SLF001 - its own maker
     except BaseException:
