@@ -16,7 +16,7 @@ from projector.validation import validate
 from stream import Bounds, CorruptEvent
 from stream.home import Home
 from stream.limits import check_id
-from stream.sqlite import LookedAtStore, PrivateCopy, SqliteStore, only_looked_at
+from stream.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ class Engine:
     def __init__(self, store: EventStore, tables: LedgerTables, projectors: Sequence[Projector[Any]] = ()) -> None:
         self.home = Home("this ledger")
         self.store = store
-        self.shown_store = _only_read(store) if isinstance(tables.database, PrivateCopy) else store
+        self.shown_store = _only_read(store) if tables.database.is_private_copy else store
         self.tables = tables
         self.projectors = tuple(projectors)
         self._catch_up = CatchUp(store, tables)
@@ -49,7 +49,9 @@ class Engine:
     @property
     def writing(self) -> Engine:
         """This, for what changes something. Raises `StoreUnusable` where it was opened only to be looked at."""
-        if isinstance(self.tables.database, PrivateCopy):
+        if self.tables.database.is_private_copy:
+            from stream.sqlite.looking import only_looked_at  # noqa: PLC0415 - only where it is looked at
+
             raise only_looked_at(self.tables.database.path)
         return self
 
@@ -106,4 +108,6 @@ class Engine:
 
 def _only_read(store: EventStore) -> EventStore:
     """What callers are given of a log that is only looked at: what catching up does to its copy is nobody else's."""
+    from stream.sqlite.looking import LookedAtStore  # noqa: PLC0415 - only where it is looked at
+
     return LookedAtStore.over(store) if isinstance(store, SqliteStore) else store

@@ -13,7 +13,7 @@ from stream import MemoryStore, Opening, open_store
 from stream.checks import check_flag, check_kind, check_list, check_name, check_text
 from stream.opening import MEMORY as MEMORY_URL
 from stream.opening import sqlite_path
-from stream.sqlite import MEMORY, Database, Durability, SqliteStore, open_database, open_private_copy
+from stream.sqlite import MEMORY, Database, Durability, SqliteStore, open_database
 from stream.tasks import finish_anyway
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class _Place(NamedTuple):
     async def _open_log(self, url: str) -> MemoryStore | SqliteStore:
         if not self.read_only:
             return await open_store(url, create=self.create, durability=self.durability)
-        copy = await open_private_copy(sqlite_path(url))
+        copy = await _copy(sqlite_path(url))
         try:
             return await SqliteStore.attach(copy)
         except BaseException:
@@ -92,8 +92,14 @@ class _Place(NamedTuple):
             return store.database
         path = MEMORY if self.log is None else sqlite_path(self.url)
         if self.read_only:
-            return await open_private_copy(path)
+            return await _copy(path)
         return await open_database(path, create=self.create, durability=self.durability)
+
+
+async def _copy(path: str) -> Database:
+    from stream.sqlite.private_copy import open_private_copy  # noqa: PLC0415 - as a rule nobody needs it
+
+    return await open_private_copy(path)
 
 
 async def _know_log(tables: LedgerTables, incarnation: str, *, take_over: bool) -> None:

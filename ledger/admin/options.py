@@ -13,7 +13,7 @@ from ledger.errors import UnknownConversation, UnknownRun
 from ledger.opening import open_ledger
 from stream.limits import MAX_RUN_ID_BYTES, check_id
 from stream.opening import MEMORY, sqlite_path
-from stream.sqlite.untouched import can_be_written
+from stream.sqlite.place import can_be_written
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

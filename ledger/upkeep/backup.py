@@ -11,7 +11,7 @@ from stream import StoreUnusable
 from stream.checks import check_name
 from stream.opening import MEMORY, sqlite_path
 from stream.sqlite import MEMORY as IN_MEMORY
-from stream.sqlite import PrivateCopy, SqliteStore
+from stream.sqlite import SqliteStore
 from stream.sqlite import backup as files
 from stream.sqlite.files import discard
 from stream.sqlite.place import absolute
@@ -57,7 +57,7 @@ async def back_up(engine: Engine, target: str, log_target: str | None) -> int:
 
 
 async def _copy(database: Database, target: str) -> int:
-    return await files.back_up(database.path, target, is_touched=not isinstance(database, PrivateCopy))
+    return await files.back_up(database.path, target, is_touched=not database.is_private_copy)
 
 
 async def restore(backup: str, url: str, *, log_backup: str | None = None, log: str | None = None) -> str:

@@ -18,7 +18,7 @@ from projector.foreign import is_foreign
 from projector.tree import leaf_of, unreachable
 from stream import CorruptEvent, StoreUnusable, Truncated
 from stream.limits import PROTOCOL_PREFIX
-from stream.sqlite import MEMORY, PrivateCopy, SqliteStore
+from stream.sqlite import MEMORY, SqliteStore
 from stream.sqlite.blocking import run_blocking
 from stream.sqlite.errors import translate
 from stream.sqlite.integrity import check_file
@@ -143,20 +143,23 @@ async def _check_files(engine: Engine, conversation: str | None) -> list[Fault]:
     files = [database for database in (log, own) if database is not None and database.path != MEMORY]
     for database in files:
         database.check()
-    touched = {database.path: not isinstance(database, PrivateCopy) for database in files}
+
+    def look(connection: sqlite3.Connection) -> list[Fault]:
+        whole = [*check_file(connection, known_scripts())] if conversation is None else []
+        return [*whole, *islice(check_streams(connection, conversation), _MAX_FAULTS)]
 
     def check(connect: Connect) -> list[Fault]:
         faults: list[Fault] = []
-        for path, is_touched in sorted(touched.items()):
+        for path in sorted({database.path for database in files}):
             try:
-                with (connect if is_touched else connect.untouched)(path) as connection:
-                    if conversation is None:
-                        faults += check_file(connection, known_scripts())
-                    faults += islice(check_streams(connection, conversation), _MAX_FAULTS)
+                with connect(path) as connection:
+                    faults += look(connection)
             except sqlite3.Error as error:
                 raise translate(error, path) from error
         return faults
 
+    if any(database.is_private_copy for database in files):  # that is what is looked at
+        return [fault for copy in dict.fromkeys(files) for fault in await copy.inspect(look)]
     return await run_blocking(check)
 
 

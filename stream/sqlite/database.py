@@ -13,7 +13,7 @@ import random
 import time
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
 
 import anyio
 import structlog
@@ -72,6 +72,13 @@ class Database:
         self._watchers: list[Callable[[], Awaitable[None]]] = []
         self._copying = Connect()
         self._task = asyncio.create_task(self._live(), name=f"tailfold writer of {path}")
+
+    is_private_copy: ClassVar = False
+    """Whether what is done here is done to a copy only: see `stream.sqlite.private_copy`."""
+
+    async def inspect(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Runs `work(connection)`, which only reads, in SQLite's thread, while the writer does nothing else."""
+        return await self.hold(lambda _: self._writer.run(work))
 
     async def transact(self, job: Callable[[Sql], Awaitable[T]]) -> T:
         """See `stream.database.Database`. Jobs run one by one, in the order in which they were handed over."""

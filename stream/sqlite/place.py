@@ -45,6 +45,16 @@ def find_place(path: str, *, create: bool, is_touched: bool = True) -> str:
     return place
 
 
+def can_be_written(path: str) -> bool:
+    """Whether this user may write the file, what lies beside it, and into their folder, as a database needs it."""
+    try:
+        place = os.path.realpath(path)
+        present = [name for name in (place, f"{place}-wal", f"{place}-journal", f"{place}-shm") if os.path.lexists(name)]
+        return os.access(Path(place).parent, os.W_OK | os.X_OK) and all(os.access(name, os.W_OK) for name in present)
+    except (OSError, ValueError):  # this is no path: opening it says so
+        return True
+
+
 def stamp_of(place: str) -> int:
     """What a file keeps of its whole path, so that of several names one can be told as its own. Never 0, which is none."""
     return zlib.crc32(place.encode()) // 2 + 1

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from stream.errors import StoreBusy, StoreClosed, StoreUnusable
+from stream.errors import StoreBusy, StoreClosed, StoreUnusable, StreamError
 from stream.sqlite.connection import Connections
 from stream.sqlite.database import Database, wait_until_open
 from stream.sqlite.driver import connect
@@ -38,11 +39,14 @@ class PrivateCopy(Database):
     file stays as it is, its copy is brought to the newest form.
     """
 
+    is_private_copy = True
+
     def __init__(self, path: str) -> None:
         self._seen = see(path)
         super().__init__(path, "normal")
         self._kind = MEMORY if self._seen.file[2] <= _MOST_IN_MEMORY_BYTES else NAMELESS
         self._connections = Connections(self._kind)
+        self._telling: set[asyncio.Task[None]] = set()
         self._installing: list[Callable[[Sql], Awaitable[object]]] = []
 
     async def install(
@@ -76,8 +80,9 @@ class PrivateCopy(Database):
                 await self._change(installing)
         else:
             return
-        for watcher in list(self._watchers):
-            await watcher()
+        for watcher in list(self._watchers):  # beside the writer, whom they ask: there are no readers of a copy
+            self._telling.add(task := asyncio.create_task(_tell(watcher)))
+            task.add_done_callback(self._telling.discard)
 
     def _fill_anew(self, handle: sqlite3.Connection) -> None:
         """What the copy held stays where the file can't be read right now."""
@@ -107,6 +112,11 @@ class PrivateCopy(Database):
     def _check_wanted(self, *_: int) -> None:
         if self._abandoned:
             raise StoreClosed(f"{self.path} was closed while it was read")
+
+
+async def _tell(watcher: Callable[[], Awaitable[None]]) -> None:
+    with suppress(StreamError):  # who waits is told so by his own look
+        await watcher()
 
 
 class _Gone(Presence):

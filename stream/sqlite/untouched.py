@@ -8,8 +8,6 @@ and its log are copied to a folder of this user alone, which is gone at the end.
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -17,7 +15,7 @@ from urllib.parse import quote
 
 from stream.errors import StoreBusy, StoreUnusable
 from stream.sqlite.errors import FAILURES
-from stream.sqlite.files import SIDES, refusal
+from stream.sqlite.files import refusal
 from stream.sqlite.handles import is_open_here, open_handle
 
 if TYPE_CHECKING:
@@ -46,12 +44,6 @@ def see(place: str) -> Seen:
     except OSError as error:
         raise StoreUnusable(place, f"the file can't be reached ({error.strerror}): give this user access to it") from error
     raise StoreUnusable(place, "the file is gone: it was moved or deleted")
-
-
-def can_be_written(place: str) -> bool:
-    """Whether this user may write the file, what lies beside it, and into their folder, as a database needs it."""
-    present = [name for name in (place, *(f"{place}{side}" for side in SIDES)) if os.path.lexists(name)]
-    return os.access(Path(place).parent, os.W_OK | os.X_OK) and all(os.access(name, os.W_OK) for name in present)
 
 
 @contextmanager
@@ -122,6 +114,9 @@ def _is_readable_by(place: str, uri: str) -> bool:
 @contextmanager
 def _private_copy(place: str) -> Iterator[str]:
     """A copy of the file and of what lies beside it, as they were at one moment."""
+    import shutil  # noqa: PLC0415 - the one way of three that is seldom gone
+    import tempfile  # noqa: PLC0415 - the same
+
     folder = tempfile.mkdtemp(prefix="tailfold-")
     try:
         copy = str(Path(folder) / "copy.db")
@@ -144,7 +139,8 @@ def _private_copy(place: str) -> Iterator[str]:
 def _copy(source: str, target: str) -> None:
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with Path(source).open("rb") as bytes_in, open(descriptor, "wb") as bytes_out:  # noqa: PTH123 - of a descriptor
-        shutil.copyfileobj(bytes_in, bytes_out, _PIECE_BYTES)
+        while piece := bytes_in.read(_PIECE_BYTES):
+            bytes_out.write(piece)
 
 
 def _header(place: str) -> bytes:
