@@ -28,7 +28,13 @@ if TYPE_CHECKING:
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="The file to make; gzipped where its name ends in .gz.")]
 _FORMATS: Final = (TAILFOLD, MESSAGES, *WRITERS, *STREAM_WRITERS)
-Format = Annotated[str, typer.Option("--format", help=f"The format: {', '.join(_FORMATS)}.")]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        help=f"The format: {', '.join(_FORMATS)}. Without it {TAILFOLD}, and {MESSAGES} where a part of a log is gone.",
+    ),
+]
 _PAGE_EVENTS: Final = 1000
 _ONLY_OWNER: Final = 0o600  # what was said is nobody else's
 
@@ -51,23 +57,61 @@ def export(
     conversation: OneOrAll = None,
     is_all: All = False,  # noqa: FBT002 - a flag
     output: Output = None,
-    format_name: Format = TAILFOLD,
+    format_name: Format = None,
     *,
     as_json: AsJson = False,
 ) -> None:
     """Write the events of conversations as JSON lines, from which `import` makes the same log again.
 
-    In another format it is the active path that is written, such as its provider takes it, and what was lost or mended is
-    told on standard error.
+    Where `compact` has let a part of the log go, it is written what the ledger keeps, as tailfold-messages, and standard error
+    says so; `import` takes that in, too. In another format it is the active path that is written, such as its provider takes
+    it, and what was lost or mended is told on standard error.
     """
     check_one_or_all(conversation, is_all=is_all)
-    if format_name != TAILFOLD:
-        if format_name not in _FORMATS:
-            raise ValueError(f"{format_name!r} is no format to export to: use one of {', '.join(_FORMATS)}")
-        with_ledger(context, lambda ledger: render(ledger, conversation, format_name, output, as_json=as_json), only_looks=True)
-        return
+    if format_name not in (None, *_FORMATS):
+        raise ValueError(f"{format_name!r} is no format to export to: use one of {', '.join(_FORMATS)}")
 
-    with_ledger(context, lambda ledger: _export(ledger, conversation, output, as_json=as_json), only_looks=True)
+    async def job(ledger: Ledger) -> None:
+        named = format_name or await _choose_format(ledger, conversation)
+        if named == TAILFOLD:
+            await _export(ledger, conversation, output, as_json=as_json)
+        else:
+            await render(ledger, conversation, named, output, as_json=as_json)
+
+    with_ledger(context, job, only_looks=True)
+
+
+async def _choose_format(ledger: Ledger, conversation: str | None) -> str:
+    """What gives all that is kept: the events, or where a part of them is gone what the ledger holds. Says which and why."""
+    if conversation is not None:
+        await require(ledger, conversation)
+        bounds = await ledger.store.bounds(conversation)
+        cut, left_out = [(conversation, bounds.origin, bounds.floor)], 0
+        if bounds.floor == bounds.origin or await _is_unknown(ledger, conversation):
+            return TAILFOLD
+    else:
+        known = {info.conversation async for info in ledger.conversations(archived=True)}
+        there = [info async for info in ledger.store.streams() if not is_reserved(info.stream_id)]
+        cut = [
+            (info.stream_id, info.origin, info.floor) for info in there if info.stream_id in known and info.floor > info.origin
+        ]
+        left_out = sum(info.stream_id not in known for info in there)
+    if not cut:
+        return TAILFOLD
+    name, origin, floor = cut[0]
+    others = f", and some of {len(cut) - 1:,} others" if len(cut) > 1 else ""
+    without = f"; it is without {left_out:,} streams that are no conversations" if left_out else ""
+    print_warning(
+        f"events {origin + 1} to {floor} of conversation {name!r} are gone from its log{others}: this export is in the format "
+        f"{MESSAGES}, which has all that the ledger keeps{without} (--format {TAILFOLD} writes the events that are left)"
+    )
+    return MESSAGES
+
+
+async def _is_unknown(ledger: Ledger, stream_id: str) -> bool:
+    """Whether the ledger holds nothing of a stream."""
+    await ledger.engine.read_up(stream_id)
+    return await ledger.tables.conversation(stream_id) is None
 
 
 async def _export(ledger: Ledger, conversation: str | None, output: Path | None, *, as_json: bool) -> None:
@@ -140,7 +184,7 @@ def _faults(exported: Exported) -> Iterator[str]:
         held = f"{exported.floor + 1} to {exported.head}" if exported.events else "none"
         yield (
             f"{of}: events {exported.origin + 1} to {exported.floor} are gone from its log, the export holds {held}: "
-            "`tailfold backup` copies what the ledger keeps of them"
+            f"--format {MESSAGES} writes what the ledger keeps of them"
         )
     for media_id in exported.missing_media:
         yield f"{of}: media {media_id} is not in the database, the export holds only its name"
