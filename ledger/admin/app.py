@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,9 +22,10 @@ from ledger.admin.listing import conversations, events, runs, show
 from ledger.admin.maintenance import backup, restore, stats, vacuum
 from ledger.admin.options import AsJson, ProblemsFound, ReadOnly, Settings, refuse_to_write, with_ledger
 from ledger.admin.output import guard_standard_error, make_console, print_line, print_warning
-from ledger.admin.play import play_recording
+from ledger.admin.play import Playing, play_recording
 from ledger.admin.serving import serve
 from ledger.admin.sql import sql
+from ledger.admin.stopping import stoppable
 from ledger.admin.tree import tree
 from ledger.admin.verifying import reconcile, verify
 from ledger.errors import LedgerError
@@ -79,18 +81,23 @@ def play(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Play a recorded stream as a live run, and commit it."""
+    """Play a recorded stream as a live run, and commit it. `cancel`, Ctrl-C and SIGTERM stop it, and what was said is kept."""
     check_conversation_id(conversation)
     recording = look_through(file, format_name)
 
+    playing = Playing()
+
     async def job(ledger: Ledger) -> None:
-        run = await play_recording(ledger, recording, conversation, rate=rate, as_json=as_json)
+        run = await play_recording(ledger, recording, conversation, rate=rate, as_json=as_json, playing=playing)
         if not as_json:
             print_line(f"run {run.run_id}: {run.outcome}, {run.messages} messages, events {run.seq} to {run.end_seq}")
-        if run.outcome != "completed":
+        if run.outcome != "completed" and playing.stopped_by != "SIGTERM":
             raise ProblemsFound
 
-    with_ledger(context, job, create=True)
+    with stoppable(lambda: str(playing)):
+        with_ledger(context, job, create=True)
+    if playing.stopped_by == "SIGTERM":
+        raise SystemExit(128 + signal.SIGTERM)
 
 
 for command in (
