@@ -19,13 +19,13 @@ from ledger.admin.exporting import export
 from ledger.admin.history import history_app, limits_app
 from ledger.admin.importing import import_
 from ledger.admin.listing import conversations, events, runs, show
+from ledger.admin.long_work import stoppable
 from ledger.admin.maintenance import backup, restore, stats, vacuum
 from ledger.admin.options import AsJson, ProblemsFound, ReadOnly, Settings, refuse_to_write, with_ledger
 from ledger.admin.output import guard_standard_error, make_console, print_line, print_warning
 from ledger.admin.play import Playing, play_recording
 from ledger.admin.serving import serve
 from ledger.admin.sql import sql
-from ledger.admin.stopping import stoppable
 from ledger.admin.tree import tree
 from ledger.admin.verifying import reconcile, verify
 from ledger.errors import LedgerError

@@ -10,6 +10,7 @@ import anyio
 import msgspec
 import typer
 
+from ledger.admin.long_work import stoppable
 from ledger.admin.options import AsJson, refuse_to_write, with_ledger
 from ledger.admin.output import make_table, print_json, print_line, print_view, progress
 from ledger.errors import UnknownConversation
@@ -72,7 +73,8 @@ def backup(
             return
         print_line(f"{target}: {size_bytes:,} bytes, read back")
 
-    with_ledger(context, job, only_looks=True)
+    with stoppable(lambda: f"no copy was made, there is no {target}; the database is as it was: run it again for a copy"):
+        with_ledger(context, job, only_looks=True)
 
 
 def restore(
@@ -89,7 +91,7 @@ def restore(
     data, log = context.obj.data, context.obj.log
     if (log is None) != (log_backup is None):
         raise ValueError("a log in a file of its own is restored from --log-backup to the place of --log: name both, or none")
-    with progress(f"restoring {data}"):
+    with stoppable(lambda: f"there is no {data}: run it again"), progress(f"restoring {data}"):
         incarnation = anyio.run(partial(restore_ledger, backup, data, log_backup=log_backup, log=log))
     if as_json:
         print_json({"data": data, "incarnation": incarnation})
@@ -108,7 +110,8 @@ def vacuum(context: typer.Context, *, as_json: AsJson = False) -> None:
             return
         print_line(f"{done.before_bytes:,} bytes before, {done.after_bytes:,} after")
 
-    with_ledger(context, job)
+    with stoppable(lambda: "the file holds what it held; run it again to make it smaller"):
+        with_ledger(context, job)
 
 
 def _shown(name: str, value: Any) -> str:
