@@ -72,13 +72,15 @@ def test_an_export_behind_a_compaction_has_all_that_is_kept_and_names_its_format
 def test_all_conversations_are_exported_alike_where_one_of_them_was_compacted(shell: Shell) -> None:
     async def with_a_stream(ledger: Ledger) -> None:
         await converse(ledger)
+        await ledger.record("d", [NewEvent("another.type", b"{}")])
         await ledger.store.append("numbers", [NewEvent("tick", b"1"), NewEvent("tick", b"2")])
         await ledger.store.truncate("numbers", through=1)
 
     fill(shell, with_a_stream)
     code, lines, err = told(shell, "export", "--all")
-    assert (code, [line["conversation"] for line in lines if "conversation" in line]) == (0, ["c", "d"])
-    assert "it is without 1 streams that are no conversations" in err
+    assert (code, [line["conversation"] for line in lines if "conversation" in line]) == (1, ["c", "d"])
+    assert "it is without 1 streams that are no conversations, as 'numbers'" in err
+    assert "it is without 1 events of types that only the log keeps" in err
     assert told(shell, "export", "d")[1][0]["tailfold"] == 1
     assert told(shell, "export", "numbers")[1][0] == {
         "tailfold": 1, "conversation": "numbers", "floor": 1, "origin": 0, "head": 2,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
+from ledger.admin.export_format import Chosen, choose_format
 from ledger.admin.failures import Failed, as_failed, end, export_each
 from ledger.admin.options import All, AsJson, OneOrAll, ProblemsFound, check_one_or_all, require, with_ledger
 from ledger.admin.output import print_json, print_line, print_warning, progress
@@ -72,46 +73,15 @@ def export(
         raise ValueError(f"{format_name!r} is no format to export to: use one of {', '.join(_FORMATS)}")
 
     async def job(ledger: Ledger) -> None:
-        named = format_name or await _choose_format(ledger, conversation)
-        if named == TAILFOLD:
+        chosen = Chosen(format_name) if format_name is not None else await choose_format(ledger, conversation)
+        if chosen.name == TAILFOLD:
             await _export(ledger, conversation, output, as_json=as_json)
         else:
-            await render(ledger, conversation, named, output, as_json=as_json)
+            await render(ledger, conversation, chosen.name, output, as_json=as_json)
+        if chosen.is_short:
+            raise ProblemsFound
 
     with_ledger(context, job, only_looks=True)
-
-
-async def _choose_format(ledger: Ledger, conversation: str | None) -> str:
-    """What gives all that is kept: the events, or where a part of them is gone what the ledger holds. Says which and why."""
-    if conversation is not None:
-        await require(ledger, conversation)
-        bounds = await ledger.store.bounds(conversation)
-        cut, left_out = [(conversation, bounds.origin, bounds.floor)], 0
-        if bounds.floor == bounds.origin or await _is_unknown(ledger, conversation):
-            return TAILFOLD
-    else:
-        known = {info.conversation async for info in ledger.conversations(archived=True)}
-        there = [info async for info in ledger.store.streams() if not is_reserved(info.stream_id)]
-        cut = [
-            (info.stream_id, info.origin, info.floor) for info in there if info.stream_id in known and info.floor > info.origin
-        ]
-        left_out = sum(info.stream_id not in known for info in there)
-    if not cut:
-        return TAILFOLD
-    name, origin, floor = cut[0]
-    others = f", and some of {len(cut) - 1:,} others" if len(cut) > 1 else ""
-    without = f"; it is without {left_out:,} streams that are no conversations" if left_out else ""
-    print_warning(
-        f"events {origin + 1} to {floor} of conversation {name!r} are gone from its log{others}: this export is in the format "
-        f"{MESSAGES}, which has all that the ledger keeps{without} (--format {TAILFOLD} writes the events that are left)"
-    )
-    return MESSAGES
-
-
-async def _is_unknown(ledger: Ledger, stream_id: str) -> bool:
-    """Whether the ledger holds nothing of a stream."""
-    await ledger.engine.read_up(stream_id)
-    return await ledger.tables.conversation(stream_id) is None
 
 
 async def _export(ledger: Ledger, conversation: str | None, output: Path | None, *, as_json: bool) -> None:
