@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from ledger import open_ledger
+from ledger.erasure import begin_erasure
 from ledger.upkeep.verify import verify
 from stream import StoreBusy, StoreUnusable, follow
 from stream.sqlite.untouched import open_untouched
@@ -248,3 +249,14 @@ async def test_a_large_file_is_copied_to_one_without_a_name(left: Path, monkeypa
         assert await look(ledger) == ALL
         [(file,)] = await ledger.tables.database.read("SELECT file FROM pragma_database_list WHERE name = 'main'")
         assert file == ""
+
+
+async def test_an_erasure_that_was_begun_is_seen_as_done_and_is_left_to_others(left: Path) -> None:
+    async with open_ledger(str(left / "chat.db")) as ledger:
+        await ledger.catch_up("c")
+        await begin_erasure(ledger.tables, "c", await ledger.store.bounds("c"), None)
+    before = state_of(left)
+    async with open_ledger(str(left / "chat.db"), read_only=True) as ledger:
+        assert await look(ledger) == ([], [])
+        assert [run.status async for run in ledger.runs("c")] == []
+    assert state_of(left) == before
