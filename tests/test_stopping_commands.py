@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ledger import RunLost
 from ledger.admin.play import Playing, play_recording
 from ledger.transfer.sources import look_through
 from tests.ledger_commands import fill, record, turns
@@ -70,6 +71,18 @@ async def test_a_recording_stops_when_its_run_is_asked_to(ledger: Ledger) -> Non
         assert (await play).outcome == "cancelled"
     assert playing.stopped_by == "cancel"
     assert (await ledger.transcript("c"))[0].status == "partial"
+
+
+@pytest.mark.anyio
+async def test_a_recording_whose_run_was_recovered_says_that(ledger: Ledger) -> None:
+    playing = Playing()
+    recording = look_through(SAMPLE, "anthropic")
+    play = asyncio.create_task(play_recording(ledger, recording, "c", rate=50, as_json=False, playing=playing))
+    while playing.run_id is None:
+        await asyncio.sleep(0.01)
+    await ledger.recover("c", playing.run_id, "fail")
+    with pytest.raises(RunLost):
+        await play
 
 
 @pytest.mark.heavy

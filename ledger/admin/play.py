@@ -13,6 +13,7 @@ from anyio.lowlevel import checkpoint
 
 from ledger.admin.output import print_json
 from ledger.errors import UnknownRun
+from stream import StreamError
 
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
@@ -52,12 +53,14 @@ async def play_recording(
     playing = playing or Playing()
     async with ledger.run(conversation, format=recording.format) as run:
         playing.run_id = run.run_id
+        failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
 
             async def stop_when_asked() -> None:
-                await run.wait_for_cancel_request()
-                playing.stopped_by = "cancel"
-                tasks.cancel_scope.cancel()
+                with suppress(StreamError):  # who feeds it hears of it, too
+                    await run.wait_for_cancel_request()
+                    playing.stopped_by = "cancel"
+                    tasks.cancel_scope.cancel()
 
             async def stop_when_terminated() -> None:
                 with suppress(NotImplementedError), anyio.open_signal_receiver(signal.SIGTERM) as signals:
@@ -67,8 +70,13 @@ async def play_recording(
 
             tasks.start_soon(stop_when_asked)
             tasks.start_soon(stop_when_terminated)
-            await _feed(run, recording, rate=rate, as_json=as_json)
+            try:
+                await _feed(run, recording, rate=rate, as_json=as_json)
+            except Exception as error:  # noqa: BLE001 - raised below: as it is, and not in a group of errors
+                failure = error
             tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
         if playing.stopped_by is not None:
             await run.finish("cancelled")
         elif recording.is_torn:
