@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from ledger.admin.long_work import LongWork, stoppable
 from ledger.admin.options import All, AsJson, Conversation, OneOrAll, ProblemsFound, check_one_or_all, require, with_ledger
-from ledger.admin.output import make_table, print_json, print_line, print_view
+from ledger.admin.output import is_terminal, make_table, print_json, print_line, print_view
 from ledger.errors import LedgerError, NoConversation
 from projector import open_runs
 from projector.compaction import UNKEPT
@@ -55,7 +54,7 @@ def compact(
         names = [info.stream_id async for info in ledger.store.streams()]
         records: list[dict[str, Any]] = []
         # what is told of each is how far it has come, where that goes to the same terminal
-        with work("compacting", len(names), is_shown=as_json or not sys.stdout.isatty()) as advance:
+        with work("compacting", len(names), is_shown=as_json or not is_terminal()) as advance:
             for name in names:
                 record, told = await _try(compact_it(ledger, name), dry_run=dry_run)
                 records.append({"conversation": name} | record)

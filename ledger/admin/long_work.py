@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ledger.admin.output import print_warning, progress
+from ledger.admin.output import print_total, print_warning, progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,8 +35,7 @@ class LongWork:
 
     def tell_total(self, what: str) -> None:
         """Says on a terminal what was done in all, and how long that took."""
-        if os.isatty(2) and sys.stderr is not None:
-            print_warning(f"{what} in {time.monotonic() - self._began_at:,.1f} s")
+        print_total(f"{what} in {time.monotonic() - self._began_at:,.1f} s")
 
     @property
     def so_far(self) -> str:
