@@ -342,7 +342,7 @@ class Ledger:
         The hold of a process that is killed ends a minute later. An `erase` is not held. A process that sleeps for longer
         has lost its hold: the block is cancelled, or at its end raises `HoldLost`.
         """
-        return hold(self.tables, conversation, through)
+        return hold(self.engine.writing.tables, conversation, through)
 
     @overload
     async def erase(self, conversation: str) -> Erased: ...

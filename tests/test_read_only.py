@@ -17,7 +17,7 @@ import pytest
 from ledger import open_ledger
 from ledger.erasure import begin_erasure
 from ledger.upkeep.verify import verify
-from stream import StoreBusy, StoreUnusable, follow
+from stream import Snapshot, StoreBusy, StoreUnusable, follow
 from stream.sqlite.untouched import open_untouched
 from tests.talk import finished, said, started
 
@@ -153,7 +153,10 @@ async def test_whatever_would_change_something_is_refused_by_name(left: Path) ->
             lambda: ledger.compact("c"),
             lambda: ledger.erase("c"),
             lambda: anext(aiter(ledger.reconcile(repair=True))),
+            lambda: ledger.hold("c").__aenter__(),
             lambda: ledger.store.append("c", [finished("r3")]),
+            lambda: ledger.store.snapshots.save(Snapshot("c", "mine", 1, 1, 0, b"x")),
+            lambda: ledger.store.snapshots.delete("c", "mine"),
             lambda: ledger.store.adopt("new", []),
             lambda: ledger.store.truncate("c", through=1),
             lambda: ledger.store.delete("c"),

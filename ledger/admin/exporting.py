@@ -15,6 +15,7 @@ from ledger.admin.output import print_json, print_line, print_warning, progress
 from ledger.admin.rendering import render
 from ledger.errors import UnknownMedia
 from ledger.kinds import is_reserved
+from ledger.tables.holds import hold
 from ledger.transfer.jsonl import TAILFOLD, event_line, header_line, media_line
 from ledger.transfer.sinks import open_sink
 from ledger.transfer.sources import MESSAGES
@@ -115,7 +116,7 @@ async def _export(ledger: Ledger, conversation: str | None, output: Path | None,
 
 async def _export_one(ledger: Ledger, conversation: str, write: Callable[[str], Any], *, is_shown: bool) -> Exported:
     media: dict[str, bool] = {}
-    async with ledger.hold(conversation):  # or a compaction could overtake it
+    async with hold(ledger.tables, conversation, 0):  # or a compaction could overtake it
         bounds = await ledger.store.bounds(conversation)
         write(header_line(conversation, bounds))
         seq = bounds.floor
