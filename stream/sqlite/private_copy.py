@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _MOST_IN_MEMORY_BYTES: Final = 64 * 1024 * 1024
 _BUSY_LIMIT_S: Final = 10.0
+_REST: Final = 3  # of a large file that others write all the time: three parts of the time it is not copied
 _PAGES_AT_ONCE: Final = 4096
 _LOOK: Final = "SELECT count(*) FROM sqlite_schema"
 
@@ -46,6 +47,7 @@ class PrivateCopy(Database):
         super().__init__(path, "normal")
         self._kind = MEMORY if self._seen.file[2] <= _MOST_IN_MEMORY_BYTES else NAMELESS
         self._connections = Connections(self._kind)
+        self._rests_until = 0.0
         self._telling: set[asyncio.Task[None]] = set()
         self._installing: list[Callable[[Sql], Awaitable[object]]] = []
 
@@ -74,10 +76,12 @@ class PrivateCopy(Database):
             is_gone = True
         if is_gone:
             self._presence = _Gone(self.path)
-        elif seen != self._seen:
+        elif seen != self._seen and time.monotonic() >= self._rests_until:
+            began_at = time.monotonic()
             await self._writer.run(self._fill_anew)
             for installing in self._installing:
                 await self._change(installing)
+            self._rests_until = time.monotonic() + _REST * (time.monotonic() - began_at)
         else:
             return
         for watcher in list(self._watchers):  # beside the writer, whom they ask: there are no readers of a copy
