@@ -218,15 +218,14 @@ async def test_who_follows_is_told_of_what_others_commit(tmp_path: Path) -> None
     path = str(tmp_path / "chat.db")
     async with open_ledger(path, durability="normal") as writer:
         await writer.store.append("c", [started("r1")])
-        async with open_ledger(path, read_only=True) as ledger:
+        async with open_ledger(path, read_only=True) as ledger, asyncio.timeout(20):
             events = follow(ledger.store, "c", after=0)
             assert (await anext(events)).seq == 1
             coming = asyncio.ensure_future(anext(events))
             await asyncio.sleep(0)
             assert not coming.done()
             await writer.store.append("c", [finished("r1")])
-            async with asyncio.timeout(10):
-                assert (await coming).type == "run.finished"
+            assert (await coming).type == "run.finished"
             assert [run.outcome async for run in ledger.runs()] == ["completed"]
 
 
