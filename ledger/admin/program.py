@@ -30,6 +30,7 @@ _CONTEXT: Final = "context_of_the_program"
 _WHOLE: Final[dict[str, Any]] = {
     "data": Annotated[str | None, typer.Option(help="As before the command: the database.", metavar="PATH_OR_URL")],
     "log": Annotated[str | None, typer.Option(help="As before the command: its log.", metavar="PATH_OR_URL")],
+    "read_only": Annotated[bool | None, typer.Option("--read-only", help="As before the command: write nothing.")],
 }
 
 

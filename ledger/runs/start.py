@@ -115,7 +115,7 @@ class Runs:
         start = ev.RunStarted(run_id, None, options.trigger, run_id, options.model, options.provider or options.format)
         # One by one: each begin stands on the head it saw, and all that try at once would make each other look again.
         async with self._turns.of(conversation):
-            seq = await _append_start(self._engine, conversation, start, options.parent, attempt)
+            seq = await _append_start(self._engine.writing, conversation, start, options.parent, attempt)
         outbox = Outbox(self._engine.store, conversation, Producer(run_id, 0, 1), seq, flush_ms=options.flush_ms)
 
         async def keep(media: Attachment) -> None:
