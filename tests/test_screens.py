@@ -118,6 +118,7 @@ def _steady(said: str) -> str:
     said = re.sub(r"\b[0-9a-f]{32}\b", "0" * 32, said)
     said = re.sub(r"\brun [0-9a-f]{16}\b", "run 0123456789abcdef", said)
     said = re.sub(r"[\d,]+ bytes before, [\d,]+ after", "N bytes before, N after", said)
+    said = re.sub(r"message, events 1 to \d+", "message, events 1 to N", said)  # as they were joined
     said = re.sub(r"[\d,]+ bytes, read back", "N bytes, read back", said)
     said = re.sub(r"(?m)^(sqlite|file bytes|wal bytes|pages|free pages|payload bytes)( +)\S+$", r"\1\2…", said)
     return "\n".join(line.rstrip() for line in said.splitlines()).rstrip("\n")
