@@ -26,11 +26,13 @@ from ledger.errors import (
     UnknownMedia,
     UnknownMessage,
     UnknownRun,
+    UnknownToolCall,
 )
 from ledger.following import OpenRun, Replay
 from ledger.ledger import Ledger
 from ledger.opening import open_ledger
 from ledger.records import ConversationInfo, RunInfo
+from ledger.runs.contents import File
 from ledger.runs.run import Run
 from ledger.runs.start import ACTIVE_LEAF
 from ledger.tables.media import Media
@@ -45,6 +47,7 @@ __all__ = [
     "Context",
     "ConversationInfo",
     "Erased",
+    "File",
     "FileError",
     "HoldLost",
     "ImportDiffers",
@@ -77,5 +80,6 @@ __all__ = [
     "UnknownMedia",
     "UnknownMessage",
     "UnknownRun",
+    "UnknownToolCall",
     "open_ledger",
 ]

@@ -152,7 +152,7 @@ class _Writer:
         parts = []
         for part in items_of(block.parts or "[]", "parts"):
             fields = split(part)
-            if decode(fields.get("kind", "null")) == "text":
+            if decode(fields.get("kind", "null")) in ("text", "data"):  # a value is told as its JSON
                 rest: dict[str, Any] = plain(payload_for(Block("text", opaque=fields.get("opaque")), PROVIDER) or "{}")
                 parts.append({"type": "text", "text": decode(fields.get("text", '""'))} | rest)
             else:
