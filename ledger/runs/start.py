@@ -121,7 +121,8 @@ class Runs:
             async with self._turns.of(conversation):
                 return await _append_start(self._engine, conversation, start, options.parent, attempt)
 
-        seq = await self._queue.begin(conversation, options.wait, begin)
+        wait = options.wait if isinstance(options.parent, Parent) else False  # nobody bars another branch
+        seq = await self._queue.begin(conversation, wait, begin)
         outbox = Outbox(self._engine.store, conversation, Producer(run_id, 0, 1), seq, flush_ms=options.flush_ms)
         run = Run(
             self._engine, conversation, run_id, outbox,
