@@ -299,14 +299,14 @@ class Ledger:
     async def recover(self, conversation: str, run_id: str, action: Action, *, select: bool = False) -> RunInfo:
         """Ends an open run whose writer is lost, and fences that writer.
 
-        `commit` keeps everything it has, `fail` its finished messages, `cancel` nothing. On a run that has ended it
-        changes nothing; the answer tells which end counts. With `select` its last message becomes the active leaf even
-        where newer turns are there. Raises `UnknownRun`.
+        `commit` keeps everything it has, `fail` its finished messages, `cancel` nothing, not the user's either. With `select`
+        its last message becomes the active leaf even where newer turns are there. On a run that has ended it changes nothing:
+        the answer tells which end counts (`RunInfo.outcome`, `recovered`). Raises `UnknownRun`.
         """
         return await recover(self.engine, conversation, run_id, action, select=select)
 
     async def cancel(self, conversation: str, run_id: str, *, by: str | None = None) -> bool:
-        """Asks a run's producer to stop (`Run.wait_for_cancel_request`); False if it has ended. Raises `UnknownRun`."""
+        """Asks a run's producer to stop (`Run.wait_for_cancel_request`); False if it had ended. Raises `UnknownRun`."""
         return await cancel(self.engine, conversation, run_id, by=by)
 
     def follow(self, conversation: str, *, after: int = 0, incarnation: str | None = None) -> AsyncIterator[Event | Replay]:

@@ -239,7 +239,7 @@ class Talk:
             assert told.recovered == action
         model = await self.model()
         left = [kept.id for kept in model.everything if kept.run == run_id and kept.on_path]
-        chosen = [("branch.selected", left[-1])] if select and left else []
+        chosen = [("branch.selected", left[-1])] if select and left and ended else []
         assert [(event.type, _about(event)) for event in events] == [*ended, *chosen]
 
     async def record(self, *events: NewEvent) -> None:

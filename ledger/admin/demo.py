@@ -90,7 +90,7 @@ class _Demo:
             bounds = await ledger.store.bounds(_CHAT)
             self._step("Opened again: the same transcript is loaded, without the log.")
             async with ledger.run(_CHAT) as run:
-                await run.tool_result("toolu_sample_0001", "the run was cut off before this call", status="interrupted")
+                await run.message("user", "You were cut off. Please go on.")
             next_seq = run.acknowledged_seq
         return {
             "acknowledged": self._acknowledged,

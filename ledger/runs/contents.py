@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import mimetypes
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
@@ -212,6 +211,8 @@ async def _take(file: File, find_type: FindType, media: list[Attachment]) -> tup
 
 
 def _read(file: File) -> tuple[bytes, str, str]:
+    import mimetypes  # noqa: PLC0415 - few need it
+
     path = Path(fspath(file.path or ""))
     media_type = file.media_type or mimetypes.guess_type(path.name)[0]
     if media_type is None:
