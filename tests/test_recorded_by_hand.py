@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from pydantic_ai.messages import ModelMessagesTypeAdapter
+from structlog.testing import capture_logs
 
 from ledger import File, RunEnded, UnknownMedia, UnknownToolCall, open_ledger
 from projector import Block
@@ -297,4 +298,21 @@ async def test_a_run_that_was_ended_takes_nothing_of_all_this(ledger: Ledger) ->
         ):  # fmt: skip
             with pytest.raises(RunEnded):
                 await refused
+        await run.finish()
+        await run.finish("completed")
+        with pytest.raises(RunEnded, match="has ended as completed, and stays so"):
+            await run.finish("failed")
     assert await ledger.store.bounds("c") == before
+
+
+async def test_a_block_that_raises_after_the_run_was_ended_changes_no_end(ledger: Ledger) -> None:
+    async def speak() -> None:
+        async with ledger.run("c") as run:
+            await run.text("whole")
+            await run.finish("incomplete")
+            raise KeyError("mine")
+
+    with capture_logs() as logs, pytest.raises(KeyError):
+        await speak()
+    assert [run.outcome async for run in ledger.runs("c")] == ["incomplete"]
+    assert not [line for line in logs if line["event"] == "run.left_open"]

@@ -81,6 +81,7 @@ class Run:
         self._answer: Answer | None = None
         self._answered: str | None = None
         self._finishing: asyncio.Task[None] | None = None
+        self._outcome: Outcome | None = None
         self._is_closed = False
 
     @property
@@ -226,9 +227,9 @@ class Run:
     async def finish(self, outcome: Outcome | None = None, *, finish_reason: str | None = None, error: object = None) -> None:
         """Ends the run and commits it; without an outcome as its stream says, or `completed`. Safe to call again.
 
-        Raises `ValueError` for an outcome that is none, and for an error that JSON can't say.
-
-        A cancelled caller does not stop it. If it raises, the run is still open: call it again, or recover it.
+        A cancelled caller does not stop it. If it raises, the run is still open: call it again, or recover it; but `RunEnded`
+        is for a run that has ended with another outcome, which stays. Raises `ValueError` for an outcome that is none, and
+        `InvalidJson` for an error that JSON can't say.
         """
         self._outbox.home.check()
         if outcome is not None and outcome not in _OUTCOMES:
@@ -242,6 +243,8 @@ class Run:
             self._finishing.add_done_callback(self._failed)  # a caller who is gone need not hear of it
         with anyio.CancelScope(shield=True):
             await asyncio.shield(self._finishing)
+        if self._outcome is not None and outcome not in (None, self._outcome):
+            raise RunEnded(f"run {self.run_id!r} has ended as {self._outcome}, and stays so")
 
     async def close(self) -> None:
         """Leaves the run without ending it, after what it has said is durable or refused: it stays open."""
@@ -264,7 +267,9 @@ class Run:
             await self.finish()
             return
         try:
-            if isinstance(error, Exception):
+            if self._outcome is not None:  # it had ended before
+                await self.finish()
+            elif isinstance(error, Exception):
                 await self.finish(self._on_error, error={"type": type(error).__name__, "message": str(error)})
             else:
                 await self.finish("cancelled")
@@ -289,6 +294,7 @@ class Run:
                 bodies = answers.end(self._answer) if outcome == "completed" else []
                 self._outbox.put([*bodies, ev.RunFinished(self.run_id, outcome, end.finish_reason, raw(end.error))])
                 self._is_closed = True
+                self._outcome = outcome
             await self._outbox.flush()
 
     def _how_it_ended(self, outcome: Outcome | None, finish_reason: str | None, error: JsonText | None) -> StreamEnd:
