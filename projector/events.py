@@ -6,7 +6,7 @@ A body is one JSON object. `Raw` fields are of free form and stay the JSON text 
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import Raw
@@ -23,6 +23,12 @@ Kind = Literal[
     "text", "reasoning", "redacted_reasoning", "tool_call", "server_tool_call", "server_tool_result",
     "media", "source", "refusal", "compaction", "data", "provider",
 ]  # fmt: skip
+
+if TYPE_CHECKING:
+    BlockKind = Kind | Literal["tool_result"]
+else:
+    BlockKind = str  # what a redaction or a later version has put in a block is read as it is
+MessageStatus = Literal["complete", "partial"]
 
 
 class Body(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -229,7 +235,7 @@ class MessageFinished(Body, frozen=True):
 
     TYPE: ClassVar = "message.finished"
     message_id: str
-    status: Literal["complete", "partial"]
+    status: MessageStatus
 
 
 class MessageAnnotated(Body, frozen=True):

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from projector.events import BlockKind, MessageStatus, Role
 from projector.json_text import InvalidJson, JsonText, decode, is_json, plain
 
 FREE_FORM: Final = ("opaque", "input", "parts", "approval")
@@ -20,7 +21,7 @@ class Block(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     `{approval_id, approved}` of a tool call that a human was asked about.
     """
 
-    kind: str
+    kind: BlockKind
     number: int = 0
     text: str = ""
     sealed: bool = False
@@ -63,8 +64,8 @@ class Message(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     id: str
     parent_id: str | None
     run_id: str
-    role: str
-    status: str
+    role: Role
+    status: MessageStatus
     blocks: tuple[Block, ...]
     created_at: int
     seq: int

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
-from projector.events import MessageAnnotated, MessageRedacted
+from projector.events import MessageAnnotated, MessageRedacted, MessageStatus, Role
 from projector.json_text import InvalidJson, JsonText, dump, split, text_of
 from projector.message import Block, Unknown, read_blocks
 from projector.persistent import GrowingList, GrowingTable, GrowingText
@@ -57,12 +57,12 @@ class MessageDraft(msgspec.Struct, frozen=True, gc=False):
     """A message of a run that is open. What is sealed is kept apart from what still grows."""
 
     id: str
-    role: str
+    role: Role
     seq: int
     created_at: int
     name: str | None = None
     provider_ref: str | None = None
-    status: str | None = None
+    status: MessageStatus | None = None
     live: dict[int, BlockDraft] = {}
     sealed: GrowingTable[int, tuple[int, Block]] = GrowingTable()
     metadata: dict[str, JsonText] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ledger import File
 from projector import Block
@@ -39,7 +39,8 @@ NO_FILE: Final[list[Any]] = [
 NO_CONTENT: Final[list[Any]] = [
     *(x for x in NO_LIST if x != "abc"), None, NAN, [5], [None], [b"x"], [["x"]], [{"kind": "text", "text": "x"}],
     *(x for x in NO_BLOCKS if isinstance(x, list) and x not in (["x"], [Block("text"), "x"])), FILE, *NO_FILE,
-    [Block("tool_result", tool_call_id="t")], [Block("odd")], [Block("text", status="ok")], [Block("text", parts="[]")],
+    [Block("tool_result", tool_call_id="t")], [Block(cast("Any", "odd"))], [Block("text", status="ok")],
+    [Block("text", parts="[]")],
 ]  # fmt: skip
 NO_INPUT: Final[list[Any]] = [
     None,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ledger import Ledger
+    from projector.events import Role
 
 SHAPES: Final = (
     "null", "5", "-1.5", "1e400", "true", '"x"', '""', '"\\ud800"', "[]", "[5]", "[null]", '["x"]', "[[]]", "[{}]", "{}",
@@ -28,7 +29,7 @@ SHAPES: Final = (
     '{"role":5,"content":{}}',
 )  # fmt: skip
 MAKERS: Final = ("anthropic", "openai", "chat", "ai-sdk", "ag-ui", "langchain", "google", "bedrock", "pydantic-ai", "nobody")
-KINDS: Final = (
+KINDS: Final[tuple[Any, ...]] = (
     "text", "reasoning", "redacted_reasoning", "tool_call", "server_tool_call", "server_tool_result", "media", "source",
     "refusal", "compaction", "data", "provider", "tool_result", "of another time",
 )  # fmt: skip
@@ -37,8 +38,8 @@ CALL: Final = Block("tool_call", 0, "{}", sealed=True, name="f", tool_call_id="t
 
 def path(block: Block, **metadata: str) -> list[Message]:
     """A talk in which an odd block stands among good ones."""
-    role = "tool" if block.kind == "tool_result" else "assistant"
-    said = [
+    role: Role = "tool" if block.kind == "tool_result" else "assistant"
+    said: list[tuple[Role, tuple[Block, ...]]] = [
         ("user", (Block("text", 0, "a question", sealed=True),)),
         ("assistant", (Block("text", 0, "an answer", sealed=True), CALL)),
         (role, (block,)),

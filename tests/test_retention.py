@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ledger import Ledger
+    from projector.events import Role
     from stream import NewEvent
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +48,7 @@ def texts(blocks: Sequence[Block]) -> list[str]:
     return [block.text or block.kind for block in blocks]
 
 
-def kept(name: str, blocks: Sequence[Block], policy: Sequence[int | None] | str, role: str = "user") -> Message:
+def kept(name: str, blocks: Sequence[Block], policy: Sequence[int | None] | str, role: Role = "user") -> Message:
     text = policy if isinstance(policy, str) else json.dumps(list(policy))
     return Message(name, None, "r", role, "complete", tuple(blocks), 0, 0, metadata={POLICY: text})
 

@@ -174,7 +174,7 @@ def bodies_of(path: list[Message]) -> list[list[ev.Body]]:
     for run_id, group in itertools.groupby(path, key=lambda message: message.run_id):
         run: list[ev.Body] = [ev.RunStarted(run_id, None, "submit", run_id)]
         for message in group:
-            draft = HistoryMessage(message.role, message.blocks)  # type: ignore[arg-type]
+            draft = HistoryMessage(message.role, message.blocks)
             for body in message_bodies(run_id, message.id, draft):
                 pieces = [*body.text] if isinstance(body, ev.BlockDelta) else []
                 run += [ev.BlockDelta(body.message_id, body.block, piece) for piece in pieces] or [body]  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from projector import State
-    from projector.events import Body
+    from projector.events import Body, Role
     from projector.formats.format import StreamFormat
 
 BENCHMARK: Final = files("agui-benchmark", "*/*.events.jsonl*")
@@ -172,7 +172,7 @@ def grows_into(some: Iterable[Message], whole: Iterable[Message]) -> bool:
     return True
 
 
-def a_message(number: int, role: str, *blocks: Block, run: str = "r", **fields: Any) -> Message:
+def a_message(number: int, role: Role, *blocks: Block, run: str = "r", **fields: Any) -> Message:
     """A message of a path, the `number`th of its run."""
     parent = f"{run}.{number - 1}" if number > 1 else None
     numbered = tuple(replace(block, number=place) for place, block in enumerate(blocks))

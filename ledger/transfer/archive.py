@@ -232,7 +232,7 @@ def _bodies(run: Fields, prompts: list[int], messages: list[Message]) -> Iterato
 
 def _message_bodies(run_id: str, message: Message) -> Iterator[ev.Body]:
     draft = HistoryMessage(
-        cast("ev.Role", message.role),
+        message.role,
         message.blocks,
         status=message.status,
         name=message.name,

@@ -8,7 +8,7 @@ all their blocks; any other item is plain text that the plugin added.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from projector.context.tokens import result_text
 from projector.context.tool_groups import group
@@ -17,6 +17,8 @@ from projector.message import Block, Message
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+
+    from projector.events import Role
 
 Item = dict[str, str]
 ADDED: Final = "added:"
@@ -130,4 +132,4 @@ class _Words:
 def _added(message_id: str, item: Item, near: Message | None) -> Message:
     said = Block("text", text=item["content"], sealed=True)
     parent_id, run_id, created_at, seq = (None, "", 0, 0) if near is None else (near.id, near.run_id, near.created_at, near.seq)
-    return Message(message_id, parent_id, run_id, item["role"], "complete", (said,), created_at, seq)
+    return Message(message_id, parent_id, run_id, cast("Role", item["role"]), "complete", (said,), created_at, seq)

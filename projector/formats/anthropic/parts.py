@@ -18,11 +18,13 @@ from projector.message import Block
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from projector.events import BlockKind
+
 PROVIDER: Final = ANTHROPIC
 SHELL: Final = "anthropic"
 """Metadata of a message: fields of Anthropic's message or tool_result that have no other place; `content: []` where it was a
 list although text would say the same; `role: system` of an instruction that stood among the messages."""
-_KINDS: Final = {
+_KINDS: Final[dict[str, BlockKind]] = {
     "text": "text",
     "thinking": "reasoning",
     "redacted_thinking": "redacted_reasoning",

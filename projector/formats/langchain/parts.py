@@ -21,6 +21,7 @@ from projector.message import Block
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from projector.events import BlockKind
     from projector.formats.shared.fields import Fields
 
 PROVIDER: Final = "langchain"
@@ -106,7 +107,7 @@ def _text(block: Fields, maker: str) -> Block:
 def _reasoning(block: Fields, maker: str) -> Block:
     if "summary" in block:  # an item of OpenAI's Responses as it came
         said = "\n\n".join(part.maybe_text("text") or "" for part in block.objects("summary"))
-        kind = "reasoning" if said else "redacted_reasoning"
+        kind: BlockKind = "reasoning" if said else "redacted_reasoning"
         return Block(kind, text=said, sealed=True, opaque=opaque(OPENAI, block.source))
     text = block.maybe_text("reasoning") or ""
     made = _with_rest(Block("reasoning", text=text, sealed=True), block.rest("type", "reasoning"), maker)

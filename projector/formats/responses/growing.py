@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from msgspec.structs import replace
 
@@ -19,6 +19,8 @@ from projector.message import Block
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from projector.events import BlockKind
 
 _TEXT_DELTAS: Final = {
     "response.output_text.delta": "text",
@@ -173,7 +175,7 @@ class Output(ResponseDraft[Part]):
             return [], item.open[part]
         if kind in CALLS:
             return None
-        begun = self._begin(item, part, Block(kind, provider_ref=item.ref))
+        begun = self._begin(item, part, Block(cast("BlockKind", kind), provider_ref=item.ref))
         return begun, item.open[part]
 
     def _grow(self, kind: str, fields: Mapping[str, JsonText]) -> list[ev.Body] | None:

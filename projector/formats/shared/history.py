@@ -43,7 +43,7 @@ class HistoryMessage(msgspec.Struct, frozen=True):
     role: ev.Role
     blocks: tuple[Block, ...]
     parent: int | None = BEFORE
-    status: str = "complete"
+    status: ev.MessageStatus = "complete"
     name: str | None = None
     provider_ref: str | None = None
     created_at: int | None = None

@@ -19,6 +19,8 @@ from projector.message import Block
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from projector.events import BlockKind
+
 PROVIDER: Final = OPENAI
 EXTRA: Final = "openai"
 """Under this name a message's metadata holds the fields of its item that have no other place."""
@@ -73,7 +75,7 @@ def item_blocks(text: JsonText, place: str = "an item") -> list[Block]:
         return [_client_block(kind, fields)]
     if kind.endswith("_call") or kind in _CALLS:
         return [_server_block(kind, fields, text)]
-    our_kind = "provider"
+    our_kind: BlockKind = "provider"
     if kind in _RESULTS_OF_EITHER or kind in _SERVER_RESULTS:
         our_kind = "server_tool_result"
     elif kind == "compaction":
