@@ -57,8 +57,8 @@ class Unknown(msgspec.Struct, frozen=True, gc=False):
 class Message(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One model response, one user's input, one tool result. `seq` is that of its first event, `created_at` in ms.
 
-    `status` is `partial` where it was never finished. `metadata` maps names to JSON text. A message is a value that all
-    who read it may share: nothing in it is to be changed, also not in its dicts.
+    `status` is `partial` where it was never finished. A message is a value that all who read it may share: nothing in it
+    is to be changed, also not in its dicts. `metadata_text` is what it holds of `metadata`, each value as JSON text.
     """
 
     id: str
@@ -71,8 +71,13 @@ class Message(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     seq: int
     name: str | None = None
     provider_ref: str | None = None
-    metadata: dict[str, JsonText] = {}
+    metadata_text: dict[str, JsonText] = msgspec.field(default_factory=dict, name="metadata")
     unknown: tuple[Unknown, ...] = ()
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Names and values that were noted of it, made anew of their JSON each time they are asked for."""
+        return {name: decode(text) for name, text in self.metadata_text.items()}
 
     @property
     def text(self) -> str:
@@ -100,8 +105,8 @@ def present(message: Message) -> dict[str, Any]:
     """The message as plain values, JSON text decoded; absent fields are left out."""
     shown: dict[str, Any] = msgspec.to_builtins(message)
     shown["blocks"] = [_present_block(block) for block in message.blocks]
-    if message.metadata:
-        shown["metadata"] = {name: plain(text) for name, text in message.metadata.items()}
+    if message.metadata_text:
+        shown["metadata"] = {name: plain(text) for name, text in message.metadata_text.items()}
     for unknown in shown.get("unknown", ()):
         unknown["fields"] = {name: plain(text) for name, text in unknown["fields"].items()}
     return shown

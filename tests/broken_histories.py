@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def message(name: str, role: Role, *blocks: Block, status: MessageStatus = "complete", **metadata: str) -> Message:
     numbered = tuple(replace(block, number=number) for number, block in enumerate(blocks))
-    return Message(name, None, "r", role, status, numbered, 0, 0, metadata=metadata)
+    return Message(name, None, "r", role, status, numbered, 0, 0, metadata_text=metadata)
 
 
 def user(name: str, text: str = "hi") -> Message:

@@ -211,7 +211,7 @@ def check_changes(view: View) -> None:
 
 
 def ahead_of_results(messages: Sequence[Message]) -> list[Message]:
-    return list(itertools.takewhile(lambda one: one.role != "tool" and "result" not in one.metadata, messages))
+    return list(itertools.takewhile(lambda one: one.role != "tool" and "result" not in one.metadata_text, messages))
 
 
 async def build(ledger: Ledger, talk: list[Turn]) -> None:

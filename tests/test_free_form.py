@@ -46,7 +46,7 @@ def path(block: Block, **metadata: str) -> list[Message]:
         ("user", (Block("text", 0, "the last word", sealed=True),)),
     ]
     return [
-        Message(f"r.{number}", None, "r", role, "complete", blocks, 0, number, metadata=metadata)
+        Message(f"r.{number}", None, "r", role, "complete", blocks, 0, number, metadata_text=metadata)
         for number, (role, blocks) in enumerate(said, 1)
     ]
 
@@ -57,7 +57,7 @@ def write_all(messages: list[Message]) -> dict[str, Any]:
     written |= {name: write_stream(messages, name) for name in STREAM_WRITERS}
     for export in written.values():
         json.dumps(export.payload, allow_nan=False)
-    for name in WRITERS if not messages[0].metadata else ():  # metadata of a format's own name may say it otherwise
+    for name in WRITERS if not messages[0].metadata_text else ():  # metadata of a format's own name may say it otherwise
         assert "the last word" in json.dumps(written[name].payload), name
     return written
 

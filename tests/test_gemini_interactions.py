@@ -249,7 +249,7 @@ def test_a_request_is_a_history_with_its_calls_answered() -> None:
     assert said(messages[2].blocks) == SAID
     assert messages[1].blocks[1].media_type == "image/png"
     assert json.loads(messages[3].blocks[0].parts or "") == [{"kind": "data", "text": '{"x": 1}'}]
-    assert json.loads(messages[3].metadata["google-interactions"]) == {"name": "f"}
+    assert json.loads(messages[3].metadata_text["google-interactions"]) == {"name": "f"}
     assert [said(message.blocks) for message in read(NAME, LOOP["input"])] == [said(one.blocks) for one in messages[1:]]
     check_exports(messages)
 

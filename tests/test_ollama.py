@@ -43,7 +43,7 @@ def test_a_stream_has_thinking_text_calls_and_images() -> None:
     assert (message.status, end.outcome, end.finish_reason) == ("complete", "completed", "stop")
     assert used is not None
     assert (used.input, used.output) == (30, 7)
-    assert json.loads(message.metadata["model"]) == "m"
+    assert json.loads(message.metadata_text["model"]) == "m"
 
 
 def test_a_whole_answer_says_what_its_stream_says() -> None:

@@ -124,7 +124,7 @@ def values(message: Message) -> Any:
          *map(_value, block.citations)]
         for block in message.blocks
     ]  # fmt: skip
-    return message.role, message.status, message.provider_ref, {n: _value(t) for n, t in message.metadata.items()}, blocks
+    return message.role, message.status, message.provider_ref, {n: _value(t) for n, t in message.metadata_text.items()}, blocks
 
 
 def _value(text: str | None) -> Any:

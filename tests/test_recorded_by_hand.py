@@ -115,7 +115,7 @@ async def test_a_message_has_a_speaker_metadata_a_time_and_blocks(ledger: Ledger
         await run.message("user", [])
     [question, call, result] = await ledger.transcript("c")
     assert (question.name, question.created_at, result.created_at) == ("ada", 1_000, 2_000)
-    assert {name: json.loads(text) for name, text in question.metadata.items()} == {"id": 7, "tags": ["ä", None]}
+    assert question.metadata == {"id": 7, "tags": ["ä", None]}
     assert [(block.number, block.kind, block.sealed) for block in call.blocks] == [(0, "text", True), (1, "tool_call", True)]
     assert call.blocks[1].arguments == {"a": 1}
 

@@ -131,7 +131,7 @@ def said_by(messages: Iterable[Message], outcome: str) -> Said:
     for message in messages:
         for block in message.blocks:
             if block.kind == "text":
-                shells = json.loads(message.metadata.get("ag-ui", "[{}]"))
+                shells = json.loads(message.metadata_text.get("ag-ui", "[{}]"))
                 ref = shells[-1].get("id", message.id)
                 texts[ref] = texts.get(ref, "") + block.text
             elif block.kind == "reasoning":

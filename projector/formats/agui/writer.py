@@ -185,7 +185,7 @@ def _encrypted(block: Block) -> dict[str, Any]:
 
 
 def _shells_of(message: Message) -> list[dict[str, Any]]:
-    shells = plain(message.metadata.get(SHELL, "[]"))
+    shells = plain(message.metadata_text.get(SHELL, "[]"))
     is_ours = isinstance(shells, list) and all(isinstance(shell, dict) for shell in shells)
     return shells if is_ours else []
 

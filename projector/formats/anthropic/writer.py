@@ -190,5 +190,5 @@ def _is_inside(message: Message) -> bool:
 
 
 def _shell_of(message: Message) -> dict[str, Any]:
-    shell = value_of(mend_json(message.metadata.get(SHELL, "{}"), refuse_nul=False)[0])
+    shell = value_of(mend_json(message.metadata_text.get(SHELL, "{}"), refuse_nul=False)[0])
     return shell if isinstance(shell, dict) else {}

@@ -29,7 +29,7 @@ def write_stream(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def _chunks(message: Message) -> Iterator[dict[str, Any]]:
-    noted = {name: plain(text) for name, text in message.metadata.items() if name != EXTRA}
+    noted = {name: plain(text) for name, text in message.metadata_text.items() if name != EXTRA}
     reason = noted.pop(_REASON, None)
     head = {"id": message.provider_ref or f"chatcmpl-{message.id}", "object": "chat.completion.chunk"}
     always = {"created": noted.pop("created", message.created_at // 1000), "model": noted.pop("model", "")}

@@ -150,7 +150,7 @@ def _writes(write: Callable[[Sequence[Message]], object], messages: Sequence[Mes
 
 def _fields(messages: Sequence[Message]) -> Iterator[_Spot]:
     for at, message in enumerate(messages):
-        yield from (_Spot(at, None, name) for name in message.metadata)
+        yield from (_Spot(at, None, name) for name in message.metadata_text)
         for place, block in enumerate(message.blocks):
             yield from (_Spot(at, place, name) for name in _FIELDS if getattr(block, name))
 
@@ -170,8 +170,8 @@ def _without(messages: Sequence[Message], odd: set[_Spot]) -> list[Message]:
             for number, block in enumerate(message.blocks)
             if (number, _BLOCK) not in names
         )
-        metadata = {name: text for name, text in message.metadata.items() if (None, name) not in names}
-        sound[at] = replace(message, blocks=tuple(blocks), metadata=metadata)
+        metadata = {name: text for name, text in message.metadata_text.items() if (None, name) not in names}
+        sound[at] = replace(message, blocks=tuple(blocks), metadata_text=metadata)
     return sound
 
 
