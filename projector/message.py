@@ -9,16 +9,18 @@ import msgspec
 from projector.events import BlockKind, MessageStatus, Role
 from projector.json_text import InvalidJson, JsonText, decode, is_json, plain
 
-FREE_FORM: Final = ("opaque", "input", "parts", "approval")
+FREE_FORM: Final = ("opaque", "input_text", "parts", "approval")
 """The fields of a block that are JSON text."""
+_SHOWN: Final = ("opaque", "input", "parts", "approval")
 
 
 class Block(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One part of a message, in the provider's order.
 
     `number` is how events name it. `text` holds the joined deltas (for tool calls the arguments as text), `sealed`
-    is false for a block that was never finished. Fields of free form are JSON text. `approval` is the newest
-    `{approval_id, approved}` of a tool call that a human was asked about.
+    is false for a block that was never finished. Fields of free form are JSON text; of a tool call `input_text`, where the
+    text is not its input as it stands. `approval` is the newest `{approval_id, approved}` of a call that a human was asked
+    about.
     """
 
     kind: BlockKind
@@ -32,7 +34,7 @@ class Block(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     fields: dict[str, str] = {}
     signature: str | None = None
     opaque: JsonText | None = None
-    input: JsonText | None = None
+    input_text: JsonText | None = msgspec.field(default=None, name="input")
     parse: str | None = None
     status: str | None = None
     parts: JsonText | None = None
@@ -40,9 +42,9 @@ class Block(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     approval: JsonText | None = None
 
     @property
-    def arguments(self) -> Any:
-        """The parsed input of a tool call; None while it is not whole."""
-        text = self.input or self.text
+    def input(self) -> Any:
+        """The parsed input of a tool call, made anew each time; None while it is not whole, and where it is no JSON."""
+        text = self.input_text or self.text
         return decode(text) if self.sealed and self.parse != "bad" and text else None
 
 
@@ -95,7 +97,7 @@ def read_blocks(text: JsonText) -> list[Block]:
         for name in FREE_FORM:
             value = getattr(block, name)
             if value is not None and not is_json(value):
-                raise InvalidJson(f"{name} of block {number} is no JSON text")
+                raise InvalidJson(f"{name.removesuffix('_text')} of block {number} is no JSON text")
         if not all(is_json(citation) for citation in block.citations):
             raise InvalidJson(f"a citation of block {number} is no JSON text")
     return blocks
@@ -114,7 +116,7 @@ def present(message: Message) -> dict[str, Any]:
 
 def _present_block(block: Block) -> dict[str, Any]:
     shown: dict[str, Any] = msgspec.to_builtins(block)
-    for name in FREE_FORM:
+    for name in _SHOWN:
         if name in shown:
             shown[name] = plain(shown[name])
     if block.citations:

@@ -192,7 +192,7 @@ def _as_ended(block: Block, body: events.BlockSealed) -> Block:
         sealed=True,
         signature=block.signature if body.signature is None else body.signature,
         opaque=block.opaque if opaque is None else opaque,
-        input=text_of(body.input),
+        input_text=text_of(body.input),
         parse=body.parse,
     )
 

@@ -151,7 +151,7 @@ def _says(chain: Sequence[Message], answer: Answer) -> bool:
         return False
     made = [block for message in chain for block in message.blocks if block.kind == "tool_call"]
     return len(made) == len(answer.calls) and all(
-        block.name == call.name and call.id in (None, block.tool_call_id) and _same(call, block.arguments, block.text)
+        block.name == call.name and call.id in (None, block.tool_call_id) and _same(call, block.input, block.text)
         for call, block in zip(answer.calls, made, strict=True)
     )
 

@@ -76,7 +76,7 @@ def test_payloads_of_any_shape_bar_no_export(maker: str) -> None:
 def test_citations_inputs_parts_and_metadata_of_any_shape_bar_no_export(shape: str) -> None:
     write_all(path(Block("text", 0, "said", sealed=True, citations=(shape, '{"title":"good"}'))))
     for kind in ("tool_call", "server_tool_call"):
-        write_all(path(Block(kind, 0, "", sealed=True, name="n", tool_call_id="u", input=shape)))
+        write_all(path(Block(kind, 0, "", sealed=True, name="n", tool_call_id="u", input_text=shape)))
         write_all(path(Block(kind, 0, shape[:-1], sealed=True, name="n", tool_call_id="u")))
     names = dict.fromkeys(
         ("anthropic", "chat", "responses", "ag-ui", "ai-sdk", "langchain", "pydantic-ai", "openai", "x"), shape

@@ -47,7 +47,7 @@ def texts(messages: list[Message]) -> list[str]:
 
 def inputs(messages: list[Message]) -> list[tuple[str | None, str | None, Any]]:
     blocks = [block for message in messages for block in message.blocks if block.kind == "tool_call"]
-    return [(block.tool_call_id, block.name, block.arguments) for block in blocks]
+    return [(block.tool_call_id, block.name, block.input) for block in blocks]
 
 
 def results(messages: list[Message]) -> list[tuple[str | None, str | None, str]]:

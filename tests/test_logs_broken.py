@@ -290,7 +290,7 @@ def test_naughty_strings_come_through_ids_titles_texts_names_and_inputs(text_: s
     )
     assert texts(messages) == [f"{text_}."] * 2
     block = messages[1].blocks[-1]
-    assert (block.tool_call_id, block.name, block.arguments, history.title) == (text_, text_, {text_: text_}, text_)
+    assert (block.tool_call_id, block.name, block.input, history.title) == (text_, text_, {text_: text_}, text_)
     assert results(messages)[0][::2] == (text_, text_)
     assert json.loads(history.metadata["cwd"]) == text_
     history, messages = pi_session(
@@ -330,4 +330,4 @@ def test_every_json_vector_is_kept_as_a_tools_arguments_and_refused_as_a_file() 
             raw = json.dumps(record("assistant", "a", None, [*call("c")])).replace('"input": {}', f'"input": {given}')
             if "\n" not in given:
                 [history] = READERS["claude"](raw)
-                assert history.drafts[0].blocks[0].input == given.strip(" \t\r")
+                assert history.drafts[0].blocks[0].input_text == given.strip(" \t\r")

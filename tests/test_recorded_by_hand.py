@@ -65,7 +65,7 @@ async def test_a_program_of_forty_lines_records_a_turn_that_six_formats_take(tmp
         assert said(messages) == [*turn, *turn]
         assert messages[0].name == "ada"
         assert messages[4].text == "It is noon, and 20 degrees."
-        assert [block.arguments for block in messages[1].blocks[1:]] == [{"city": "Zürich"}, {"zone": "CET"}]
+        assert [block.input for block in messages[1].blocks[1:]] == [{"city": "Zürich"}, {"zone": "CET"}]
         runs = [run async for run in ledger.runs("chat")]
         assert [[(used.input, used.output, used.reasoning) for used in run.usage.values()] for run in runs] == [
             [(120, 40, 12)]
@@ -96,7 +96,7 @@ async def test_text_reasoning_and_calls_are_blocks_of_one_message_in_their_order
     assert [(block.kind, block.text, block.number) for block in one.blocks if block.kind != "tool_call"] == [
         ("reasoning", "hm, so", 0), ("text", "I look", 1), ("text", "and go on", 4)
     ]  # fmt: skip
-    assert [(block.tool_call_id, block.parse, block.arguments) for block in one.blocks if block.kind == "tool_call"] == [
+    assert [(block.tool_call_id, block.parse, block.input) for block in one.blocks if block.kind == "tool_call"] == [
         (first, "ok", {"at": "\ud800 é", "n": 2**70}), ("mine", "bad", None)
     ]  # fmt: skip
     assert all(block.sealed for block in one.blocks)
@@ -117,7 +117,7 @@ async def test_a_message_has_a_speaker_metadata_a_time_and_blocks(ledger: Ledger
     assert (question.name, question.created_at, result.created_at) == ("ada", 1_000, 2_000)
     assert question.metadata == {"id": 7, "tags": ["ä", None]}
     assert [(block.number, block.kind, block.sealed) for block in call.blocks] == [(0, "text", True), (1, "tool_call", True)]
-    assert call.blocks[1].arguments == {"a": 1}
+    assert call.blocks[1].input == {"a": 1}
 
 
 async def test_a_file_is_its_bytes_its_path_or_media_that_are_there(ledger: Ledger, tmp_path: Path) -> None:

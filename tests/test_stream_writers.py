@@ -77,7 +77,7 @@ def said(messages: Iterable[Message], *, only_answers: bool = False) -> dict[str
             elif block.kind == "reasoning" and (block.text or block.signature):
                 found["reasoning"].append((block.text, block.signature))
             elif block.kind == "tool_call":
-                text = block.input or block.text or "{}"
+                text = block.input_text or block.text or "{}"
                 found["calls"].append((block.tool_call_id, block.name, json.loads(text) if is_json(text) else text))
             elif block.kind == "tool_result":
                 found["results"].append((block.tool_call_id, block.status == "ok"))

@@ -139,7 +139,7 @@ def said_by(messages: Iterable[Message], outcome: str) -> Said:
             elif block.kind == "tool_call":
                 assert block.sealed
                 assert block.parse == "ok"
-                calls[block.tool_call_id or ""] = (block.name or "", block.arguments)
+                calls[block.tool_call_id or ""] = (block.name or "", block.input)
             else:
                 results[block.tool_call_id or ""] = "".join(part["text"] for part in json.loads(block.parts or "[]"))
     return Said(tuple(texts.values()), tuple(thoughts), calls, results, outcome)
@@ -151,7 +151,7 @@ def blocks_said(messages: Iterable[Message]) -> list[tuple[Any, ...]]:
 
 
 def _block_said(block: Block) -> tuple[Any, ...]:
-    text = block.input or block.text if block.kind == "tool_call" else block.text
+    text = block.input_text or block.text if block.kind == "tool_call" else block.text
     known = (block.kind, text, block.sealed, block.name, block.tool_call_id, block.signature, block.status)
     return (*known, block.parts and json.loads(block.parts), block.citations, block.fields)
 

@@ -70,5 +70,12 @@ async def _measure(place: Path, files: Iterable[Path]) -> _Disk:
 
 
 def _bytes_of(block: Block) -> int:
-    said = (block.text or block.input, block.signature, block.opaque, block.parts, *block.fields.values(), *block.citations)
+    said = (
+        block.text or block.input_text,
+        block.signature,
+        block.opaque,
+        block.parts,
+        *block.fields.values(),
+        *block.citations,
+    )
     return sum(len(one.encode("utf-8", "surrogatepass")) for one in said if one)

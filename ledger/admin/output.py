@@ -118,7 +118,7 @@ def describe_message(message: Message, *, note: str = "") -> Text:
     for block in message.blocks:
         style = "dim italic" if block.kind in ("reasoning", "redacted_reasoning") else ""
         label = "" if block.kind == "text" else f"[{block.kind}{' ' + block.name if block.name else ''}] "
-        body = block.text or block.input or block.parts or (block.opaque if block.kind != "reasoning" else None) or ""
+        body = block.text or block.input_text or block.parts or (block.opaque if block.kind != "reasoning" else None) or ""
         marks = "  ✓ signed" if block.signature else ""
         marks += f"  {len(block.citations)} citations" if block.citations else ""
         text.append(one_line(label) + printable(body), style=style)

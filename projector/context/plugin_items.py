@@ -107,7 +107,7 @@ def _told(messages: Sequence[Message]) -> list[str]:
     """What is said in a tool group: the text, each call with its input, each result."""
     first = messages[0]
     calls = [
-        f"{block.name or 'tool'}({block.text or block.input or ''})" for block in first.blocks if block.kind == "tool_call"
+        f"{block.name or 'tool'}({block.text or block.input_text or ''})" for block in first.blocks if block.kind == "tool_call"
     ]
     results = [result_text(block) for message in messages[1:] for block in message.blocks if block.kind == "tool_result"]
     return [first.text, *calls, *results]

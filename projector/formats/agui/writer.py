@@ -153,7 +153,7 @@ class Writer:
         return piece | _encrypted(block)
 
     def _call(self, message: Message, block: Block) -> dict[str, Any]:
-        arguments = block.input or block.text or NO_ARGUMENTS
+        arguments = block.input_text or block.text or NO_ARGUMENTS
         call = {"id": block.tool_call_id, "type": "function", "function": {"name": block.name or "", "arguments": arguments}}
         if maker_of(block) not in (None, PROVIDER):
             self._lose(f"what only {maker_of(block)} knows of the call", message, block)

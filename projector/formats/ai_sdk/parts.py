@@ -135,7 +135,7 @@ def call_block(part: Fields) -> Block:
         return with_metadata(block, rest, "callProviderMetadata")
     rest |= {"rawInput": written} if written != "null" else {}
     if given is not None:
-        block = replace(block, text="", input=given)
+        block = replace(block, text="", input_text=given)
     return with_metadata(replace(block, sealed=True, parse="bad" if given is None else "ok"), rest, "callProviderMetadata")
 
 

@@ -139,7 +139,7 @@ class _Writer:
         named = {"type": DYNAMIC, "toolName": block.name or ""} if is_dynamic else {"type": f"{TOOL}{block.name or ''}"}
         part: dict[str, Any] = named | {"toolCallId": block.tool_call_id, "state": "input-available"}
         part |= {"providerExecuted": True} if block.kind == "server_tool_call" else {}
-        text = block.input or block.text
+        text = block.input_text or block.text
         if not block.sealed:
             part |= {"state": "input-streaming"} | ({"rawInput": text} if text else {})
         elif block.parse == "bad":

@@ -82,6 +82,6 @@ def _deltas(block: Block) -> Iterator[dict[str, Any]]:
         if block.signature:
             yield {"type": "signature_delta", "signature": block.signature}
     elif block.kind in _CALLS:
-        text = block.text or block.input
+        text = block.text or block.input_text
         if text and value_of(text) != {}:
             yield {"type": "input_json_delta", "partial_json": text}

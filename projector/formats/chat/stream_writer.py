@@ -81,7 +81,7 @@ def _call(block: Block, index: int) -> Iterator[dict[str, Any]]:
     """A call begins with its id and name; its arguments follow."""
     rest = plain(payload_for(block, PROVIDER) or "{}")
     kind = rest.pop("type", "function")
-    name, text = ("input", block.text) if kind == "custom" else ("arguments", block.text or block.input or "")
+    name, text = ("input", block.text) if kind == "custom" else ("arguments", block.text or block.input_text or "")
     yield {"index": index, "id": block.tool_call_id, "type": kind, kind: {"name": block.name, name: ""}} | rest
     if text:
         yield {"index": index, kind: {name: text}}

@@ -143,7 +143,7 @@ class _Writer:
         call = {"id": block.tool_call_id, "type": kind} | rest
         if kind == "custom":
             return call | {"custom": {"name": block.name, "input": block.text}}
-        return call | {"function": {"name": block.name, "arguments": block.input or block.text}}
+        return call | {"function": {"name": block.name, "arguments": block.input_text or block.text}}
 
     def _result(self, message: Message) -> dict[str, Any]:
         [block] = message.blocks

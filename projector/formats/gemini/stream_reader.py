@@ -210,7 +210,7 @@ class _Draft(ResponseDraft[OpenBlock]):
             if "partialArgs" not in call and not going_on:
                 given = call.get("args", "{}")
                 whole = Block(
-                    "tool_call", name=name, tool_call_id=ref, signature=signature, opaque=kept, input=given, parse="ok"
+                    "tool_call", name=name, tool_call_id=ref, signature=signature, opaque=kept, input_text=given, parse="ok"
                 )
                 return bodies + self.put(whole)
             self._call = _Call(signature, kept)

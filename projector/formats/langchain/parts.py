@@ -85,7 +85,7 @@ def write_block(block: Block) -> dict[str, Any] | None:
 
 def write_call(block: Block) -> dict[str, Any]:
     """A call as the lists of a message have it: a broken one has its arguments as text."""
-    text = block.input or block.text or "{}"
+    text = block.input_text or block.text or "{}"
     known = {"id": block.tool_call_id, "name": block.name or ""}
     if block.parse == "bad" or not text.lstrip().startswith("{"):
         return {"type": "invalid_tool_call"} | known | {"args": text, "error": block.fields.get("error")}

@@ -261,7 +261,7 @@ class Output(ResponseDraft[Part]):
     def _end(self, opened: Part, block: Block) -> list[ev.Body]:
         if opened.ref != block.provider_ref:
             block = keep_id(block)  # the id that the item has in the end is the one to name it by
-        if opened.pieces and not block.text and not block.input:
+        if opened.pieces and not block.text and not block.input_text:
             block = replace(block, parse="ok" if is_json("".join(opened.pieces)) else "bad")
         sealed = self.sealed_as(opened.number, block, opened.text)
         bodies = [*self._cite_all(opened, block), sealed]

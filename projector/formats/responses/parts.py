@@ -210,10 +210,10 @@ def _call_item(block: Block) -> dict[str, Any]:
     ids = {"id": block.provider_ref} if block.provider_ref else {}
     item = {"type": kind} | ids | {"call_id": block.tool_call_id}
     if kind == "function_call":
-        return item | {"name": block.name, "arguments": block.input or block.text} | rest
+        return item | {"name": block.name, "arguments": block.input_text or block.text} | rest
     if kind == "custom_tool_call":
         return item | {"name": block.name, "input": block.text} | rest
-    given: dict[str, Any] = plain(block.input or "{}")
+    given: dict[str, Any] = plain(block.input_text or "{}")
     return item | given | {"status": "completed"} | rest
 
 

@@ -190,7 +190,7 @@ def _custom_block(fields: Mapping[str, JsonText]) -> Block:
         name=text_of_field(fields, "name"),
         tool_call_id=text_of_field(fields, "call_id"),
         provider_ref=text_of_field(fields, "id"),
-        input=dump({"input": said}),
+        input_text=dump({"input": said}),
         parse="ok",
         opaque=_payload(_said(fields, "id", "call_id", "name", "input"), {}),
     )
@@ -213,7 +213,7 @@ def _client_block(kind: str, fields: Mapping[str, JsonText]) -> Block:
         name=kind.removesuffix("_call"),
         tool_call_id=text_of_field(fields, "call_id") or text_of_field(fields, "id"),
         provider_ref=text_of_field(fields, "id"),
-        input=join_fields(given),
+        input_text=join_fields(given),
         parse="ok",
         opaque=_payload(_said(fields, "id", "call_id", *given), {}),
     )
@@ -246,8 +246,8 @@ def _server_block(kind: str, fields: Mapping[str, JsonText], text: JsonText) -> 
         given = fields["arguments"]
     parse = None if not (said or given) else "ok" if given or is_whole(said) else "bad"
     return Block(
-        "server_tool_call", text=said, sealed=True, name=name, tool_call_id=call, provider_ref=kind, input=given, parse=parse,
-        opaque=opaque(PROVIDER, text),
+        "server_tool_call", text=said, sealed=True, name=name, tool_call_id=call, provider_ref=kind, input_text=given,
+        parse=parse, opaque=opaque(PROVIDER, text),
     )  # fmt: skip
 
 
