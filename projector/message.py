@@ -47,6 +47,17 @@ class Block(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         text = self.input_text or self.text
         return decode(text) if self.sealed and self.parse != "bad" and text else None
 
+    @property
+    def result(self) -> Any:
+        """What a tool gave, made anew each time: text, the JSON value it was, or the parts there are; None of other blocks."""
+        match decode(self.parts) if self.parts else None:
+            case [{"kind": "text", "text": text, **more}] if not more:
+                return text
+            case [{"kind": "data", "text": str(text), **more}] if not more and is_json(text):
+                return decode(text)
+            case parts:
+                return parts
+
 
 class Unknown(msgspec.Struct, frozen=True, gc=False):
     """Fields of an event that its type does not know, kept with the message they belong to."""

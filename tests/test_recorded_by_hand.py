@@ -16,7 +16,7 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter
 from structlog.testing import capture_logs
 
 from ledger import File, RunEnded, UnknownMedia, UnknownToolCall, open_ledger
-from projector import Block
+from projector import Block, Message
 from projector.formats.shared.media_refs import REFERENCE
 from projector.formats.validators import (
     validate_anthropic,
@@ -25,11 +25,11 @@ from projector.formats.validators import (
     validate_gemini,
     validate_responses,
 )
-from stream import StoreFull
+from projector.json_text import decode, encode
+from stream import NewEvent, StoreFull
 
 if TYPE_CHECKING:
     from ledger import Ledger
-    from projector import Message
 
 pytestmark = pytest.mark.anyio
 
@@ -205,6 +205,7 @@ async def test_a_result_is_any_json_and_every_format_says_it(ledger: Ledger, val
     [[part]] = await parts_of(ledger)
     assert part["kind"] == "data"
     assert json.loads(part["text"]) == value
+    assert (await ledger.transcript("c"))[-1].blocks[0].result == value
     for name, validate in VALIDATORS.items():
         export = await ledger.export("c", name)
         assert not list(validate(export.payload)), name
@@ -220,6 +221,30 @@ async def test_text_and_parts_of_a_result_are_what_they_were(ledger: Ledger) -> 
             await run.tool_result(await run.tool_call("look", {}), given)
     text = [{"kind": "text", "text": "plain"}], [{"kind": "text", "text": "[1]"}]
     assert await parts_of(ledger) == [*text, parts]
+    blocks = [block for message in await ledger.transcript("c") for block in message.blocks]
+    assert [block.result for block in blocks if block.kind == "tool_result"] == ["plain", "[1]", parts]
+    assert {block.result for block in blocks if block.kind == "tool_call"} == {None}
+
+
+def test_a_block_that_msgspec_refuses_has_the_same_names_as_any_other() -> None:
+    for text in ("plain", "half a sign \ud800"):
+        block = Block("tool_call", text=text, input_text='{"a":1}', sealed=True)
+        message = Message("r.1", None, "r", "assistant", "complete", (block,), 0, 1, name=text, metadata_text={"a": "[1]"})
+        said = json.loads(encode(message))
+        assert (said["metadata"], said["blocks"][0]["input"]) == ({"a": "[1]"}, '{"a":1}')
+        assert decode(encode(message), Message) == message
+        assert (message.metadata, block.input) == ({"a": [1]}, {"a": 1})
+
+
+async def test_a_kind_of_another_version_is_read_as_it_is(ledger: Ledger) -> None:
+    """A redaction that has put it there must not come undone."""
+    async with ledger.run("c", run_id="r") as run:
+        await run.message("user", "secret")
+    body = b'{"message_id":"r.1","blocks":[{"kind":"of another time","text":"gone"}]}'
+    await ledger.store.append("c", [NewEvent("message.redacted", body)])
+    [message] = await ledger.transcript("c")
+    assert [(block.kind, block.text) for block in message.blocks] == [("of another time", "gone")]
+    assert await ledger.anomalies("c") == []
 
 
 async def test_a_result_needs_its_call_whoever_made_it(ledger: Ledger) -> None:
