@@ -11,6 +11,7 @@ from projector.json_text import InvalidJson, JsonText, decode, is_json, plain
 
 FREE_FORM: Final = ("opaque", "input_text", "parts", "approval")
 """The fields of a block that are JSON text."""
+CALLS: Final = ("tool_call", "server_tool_call")
 _SHOWN: Final = ("opaque", "input", "parts", "approval")
 
 
@@ -43,9 +44,14 @@ class Block(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def input(self) -> Any:
-        """The parsed input of a tool call, made anew each time; None while it is not whole, and where it is no JSON."""
+        """The input of a tool call, made anew each time; None while it is not whole, where it is no JSON, of other blocks."""
         text = self.input_text or self.text
-        return decode(text) if self.sealed and self.parse != "bad" and text else None
+        if self.kind not in CALLS or not self.sealed or self.parse == "bad" or not text:
+            return None
+        try:
+            return decode(text)
+        except InvalidJson:
+            return None
 
     @property
     def result(self) -> Any:

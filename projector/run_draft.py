@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
 from projector.events import MessageAnnotated, MessageRedacted, MessageStatus, Role
 from projector.json_text import InvalidJson, JsonText, dump, split, text_of
-from projector.message import Block, Unknown, read_blocks
+from projector.message import CALLS, Block, Unknown, read_blocks
 from projector.persistent import GrowingList, GrowingTable, GrowingText
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from projector import events
-
-CALLS: Final = ("tool_call", "server_tool_call")
 
 
 class Anomaly(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

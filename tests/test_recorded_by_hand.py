@@ -16,6 +16,7 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter
 from structlog.testing import capture_logs
 
 from ledger import File, RunEnded, UnknownMedia, UnknownToolCall, open_ledger
+from ledger.runs.contents import KINDS
 from projector import Block, Message
 from projector.formats.shared.media_refs import REFERENCE
 from projector.formats.validators import (
@@ -224,6 +225,17 @@ async def test_text_and_parts_of_a_result_are_what_they_were(ledger: Ledger) -> 
     blocks = [block for message in await ledger.transcript("c") for block in message.blocks]
     assert [block.result for block in blocks if block.kind == "tool_result"] == ["plain", "[1]", parts]
     assert {block.result for block in blocks if block.kind == "tool_call"} == {None}
+
+
+def test_every_block_can_be_asked_for_its_input_and_its_result() -> None:
+    for text in ("hello", "", "7", "{"):
+        for kind in KINDS:
+            for parse in (None, "ok", "bad"):
+                block = Block(kind, text=text, sealed=True, parse=parse)
+                assert block.input == (7 if kind.endswith("tool_call") and text == "7" and parse != "bad" else None)
+                assert block.result is None
+    for parts in ("[]", '[{"kind":"media"}]', '[{"kind":"text"}]', '[{"kind":"data","text":"{"}]', "{}", "5"):
+        assert Block("tool_result", parts=parts).result == json.loads(parts)
 
 
 def test_a_block_that_msgspec_refuses_has_the_same_names_as_any_other() -> None:

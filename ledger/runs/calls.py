@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ledger.errors import UnknownToolCall
 from projector import events as ev
-from projector.run_draft import CALLS
+from projector.message import CALLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
