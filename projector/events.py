@@ -6,7 +6,7 @@ A body is one JSON object. `Raw` fields are of free form and stay the JSON text 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 import msgspec
 from msgspec import Raw
@@ -24,10 +24,6 @@ Kind = Literal[
     "media", "source", "refusal", "compaction", "data", "provider",
 ]  # fmt: skip
 
-if TYPE_CHECKING:
-    BlockKind = Kind | Literal["tool_result"]
-else:
-    BlockKind = str  # what a redaction or a later version has put in a block is read as it is
 MessageStatus = Literal["complete", "partial"]
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from projector.events import BlockKind, MessageStatus, Role
+from projector.events import Kind, MessageStatus, Role
 from projector.json_text import InvalidJson, JsonText, decode, is_json, plain
 
+if TYPE_CHECKING:
+    BlockKind = Kind | Literal["tool_result"]
+else:
+    BlockKind = str  # what a redaction or a later version has put in a block is read as it is
 FREE_FORM: Final = ("opaque", "input_text", "parts", "approval")
 """The fields of a block that are JSON text."""
 CALLS: Final = ("tool_call", "server_tool_call")

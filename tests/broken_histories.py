@@ -12,7 +12,8 @@ from projector.formats.shared.history import text_block, text_parts
 from projector.formats.shared.payloads import opaque
 
 if TYPE_CHECKING:
-    from projector.events import BlockKind, MessageStatus, Role
+    from projector.events import MessageStatus, Role
+    from projector.message import BlockKind
 
 
 def message(name: str, role: Role, *blocks: Block, status: MessageStatus = "complete", **metadata: str) -> Message:

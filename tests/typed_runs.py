@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, assert_type
 
 from ledger import ACTIVE_LEAF, File, Run
 from projector import Block
-from projector.events import BlockKind, MessageStatus, Role
+from projector.events import MessageStatus, Role
+from projector.message import BlockKind
 
 if TYPE_CHECKING:
     from ledger import Ledger

@@ -25,7 +25,7 @@ from projector.message import Block
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from projector.events import BlockKind
+    from projector.message import BlockKind
 
 PROVIDER: Final = "ai-sdk"
 SHELL: Final = "ai-sdk"

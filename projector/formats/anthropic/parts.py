@@ -18,7 +18,7 @@ from projector.message import Block
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from projector.events import BlockKind
+    from projector.message import BlockKind
 
 PROVIDER: Final = ANTHROPIC
 SHELL: Final = "anthropic"

@@ -14,7 +14,7 @@ from projector.json_text import JsonText, join_fields
 from projector.message import Block
 
 if TYPE_CHECKING:
-    from projector.events import BlockKind
+    from projector.message import BlockKind
 
 
 PROVIDER: Final = "cohere"

@@ -21,7 +21,7 @@ from projector.message import Block
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from projector.events import BlockKind
+    from projector.message import BlockKind
 
 PROVIDER: Final = "google"
 _EXPECTED: Final = 'a response of generateContent was expected: an object with "candidates"'

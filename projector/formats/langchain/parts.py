@@ -21,8 +21,8 @@ from projector.message import Block
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from projector.events import BlockKind
     from projector.formats.shared.fields import Fields
+    from projector.message import BlockKind
 
 PROVIDER: Final = "langchain"
 SHELL: Final = "langchain"

@@ -20,7 +20,7 @@ from projector.message import Block
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from projector.events import BlockKind
+    from projector.message import BlockKind
 
 _TEXT_DELTAS: Final = {
     "response.output_text.delta": "text",

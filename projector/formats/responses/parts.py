@@ -13,7 +13,7 @@ from projector.message import Block
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from projector.events import BlockKind
+    from projector.message import BlockKind
 
 SAID: Final = ("text", "refusal")
 REASONING: Final = ("reasoning", "redacted_reasoning")

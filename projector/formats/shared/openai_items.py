@@ -19,7 +19,7 @@ from projector.message import Block
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from projector.events import BlockKind
+    from projector.message import BlockKind
 
 PROVIDER: Final = OPENAI
 EXTRA: Final = "openai"

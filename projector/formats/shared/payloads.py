@@ -19,7 +19,7 @@ from projector.message import Block
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from projector.events import BlockKind
+    from projector.message import BlockKind
 
 _BARE: Final = ANTHROPIC
 """Its adapter says signatures and server tools in our own fields, so that they need no payload; all others keep one."""
