@@ -6,7 +6,7 @@ import asyncio
 import base64
 import hashlib
 import json
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -53,11 +53,16 @@ async def parts_of(ledger: Ledger) -> list[Any]:
     ]
 
 
-async def test_a_program_of_forty_lines_records_a_turn_that_six_formats_take(tmp_path: Path) -> None:
+def test_a_program_of_forty_lines_records_a_turn_that_six_formats_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(PROGRAM.read_text(encoding="utf-8").splitlines()) <= 40
+    monkeypatch.setattr(sys, "argv", [str(PROGRAM), str(tmp_path / "c.db")])
     for _ in range(2):
-        subprocess.run([sys.executable, PROGRAM, tmp_path / "c.db"], check=True, timeout=60)
-    async with open_ledger(str(tmp_path / "c.db"), create=False) as ledger:
+        runpy.run_path(str(PROGRAM), run_name="__main__")
+    asyncio.run(check_turns(str(tmp_path / "c.db")))
+
+
+async def check_turns(path: str) -> None:
+    async with open_ledger(path, create=False) as ledger:
         messages = await ledger.transcript("chat")
         turn = [
             ("user", ["text", "media"]), ("assistant", ["reasoning", "tool_call", "tool_call"]),
