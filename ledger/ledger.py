@@ -71,7 +71,7 @@ class Ledger:
 
     def __init__(self, store: EventStore, tables: LedgerTables, projectors: Sequence[Projector[Any]] = ()) -> None:
         self._engine = engine = Engine(store, tables, projectors)
-        self.store, self.tables, self.projectors = engine.store, engine.tables, engine.projectors
+        self.store, self.tables, self.projectors = engine.shown_store, engine.tables, engine.projectors
         self._runs = Runs(engine)
 
     @property
@@ -119,7 +119,7 @@ class Ledger:
         self, conversation: str, events: Sequence[NewEvent], *, expected_seq: int | None = None, append_id: str | None = None
     ) -> AppendResult:
         """Appends events that a caller made itself, after checking each body. Raises `InvalidEvent`; the rest as `append`."""
-        return await record(self.engine, conversation, events, expected_seq=expected_seq, append_id=append_id)
+        return await record(self.engine.writing, conversation, events, expected_seq=expected_seq, append_id=append_id)
 
     async def take_in(self, conversation: str, history: History) -> ImportResult:
         """Records a history that another program has kept, as `projector.formats.READERS` read it; twice adds nothing.
@@ -127,7 +127,7 @@ class Ledger:
         Its media go to the store. Raises `ImportDiffers` where the conversation holds something else in its place.
         """
         check_kind("history", history, History, "a History")
-        return await import_history(self.engine, conversation, Recorded(history))
+        return await import_history(self.engine.writing, conversation, Recorded(history))
 
     async def import_file(
         self, path: str | PathLike[str], *, format: str = AUTO, into: str | None = None,  # noqa: A002
@@ -149,11 +149,11 @@ class Ledger:
 
     async def select(self, conversation: str, message_id: str) -> None:
         """Makes the path through a committed message active, until a later turn at a fork of it. Raises `UnknownMessage`."""
-        await select(self.engine, conversation, message_id)
+        await select(self.engine.writing, conversation, message_id)
 
     async def annotate(self, conversation: str, message_id: str, patch: Mapping[str, Any]) -> None:
         """Merges `patch` into the metadata of a message, also while its run is open. Raises `UnknownMessage`."""
-        await annotate(self.engine, conversation, message_id, patch)
+        await annotate(self.engine.writing, conversation, message_id, patch)
 
     async def redact(
         self, conversation: str, message_id: str, blocks: Sequence[Block] = (), *, reason: str | None = None
@@ -162,18 +162,18 @@ class Ledger:
 
         That is no `erase`: the log keeps what was said until it is compacted.
         """
-        await redact(self.engine, conversation, message_id, blocks, reason=reason)
+        await redact(self.engine.writing, conversation, message_id, blocks, reason=reason)
 
     async def describe(
         self, conversation: str, *, title: str | None = None, metadata: Mapping[str, Any] | None = None,
         labels: Sequence[str] | None = None, archived: bool | None = None,
     ) -> None:  # fmt: skip
         """Says what a list shows of a conversation, also of a new one. `metadata` is merged, a None takes a field away."""
-        await describe(self.engine, conversation, title=title, metadata=metadata, labels=labels, archived=archived)
+        await describe(self.engine.writing, conversation, title=title, metadata=metadata, labels=labels, archived=archived)
 
     async def add_media(self, conversation: str, data: bytes, media_type: str) -> str:
         """Keeps the bytes of an image or a file, once per content; returns the id (SHA-256) that blocks name it by."""
-        return await add_media(self.engine, conversation, data, media_type)
+        return await add_media(self.engine.writing, conversation, data, media_type)
 
     async def media(self, media_id: str) -> Media:
         """What was added. Raises `UnknownMedia`, and `LedgerDamaged` for bytes that are not what was added."""
@@ -240,7 +240,7 @@ class Ledger:
         `request` is an id, or what `read_request` found: an index counts what was written in `format`, without it
         `View.messages`. Where several results stand, all are shown. Raises `ValueError` for a range or format that is none.
         """
-        return await expand(self.engine, context, request, item_range=item_range, reason=reason, format=format)
+        return await expand(self.engine.writing, context, request, item_range=item_range, reason=reason, format=format)
 
     async def recover_overflow(self, context: Context, limit_tokens: int, *, tokenizer: Tokenizer = estimate) -> Recovery:
         """Shortens a context that was refused as too long until it fits: `messages` are sent instead, later ones stay so."""
@@ -254,7 +254,7 @@ class Ledger:
         A full one begins a new session, whose id is `session_id`, or made up. Call it before anything is sent. Raises
         `SendOvertaken` for a delta where another send has begun or arrived since the context was made.
         """
-        return await begin_send(self.engine, context, session_id=session_id, expires_at=expires_at)
+        return await begin_send(self.engine.writing, context, session_id=session_id, expires_at=expires_at)
 
     async def acknowledge(
         self, context: Context, reply_ids: Collection[str] = (), *, run: Run | str | None = None, session_id: str | None = None,
@@ -264,11 +264,11 @@ class Ledger:
         The answer is looked for on the path that the context is of, or with `run` on that of another open run. Raises
         `NoSend` where this send is not under way: it was acknowledged before, or another one was begun instead.
         """
-        return await arrive(self.engine, context, None, reply_ids, run=run, session_id=session_id)
+        return await arrive(self.engine.writing, context, None, reply_ids, run=run, session_id=session_id)
 
     async def received(self, context: Context, ids: Collection[str], *, run: Run | str | None = None) -> ProviderSession:
         """Says after a crash what of a send has arrived, where a program can prove it; that may be nothing."""
-        return await arrive(self.engine, context, check_ids("ids", ids), (), run=run, session_id=None)
+        return await arrive(self.engine.writing, context, check_ids("ids", ids), (), run=run, session_id=None)
 
     async def open_runs(self, conversation: str) -> list[OpenRun]:
         """The runs that have no end, with what they have said so far; nothing of it is committed."""
@@ -303,11 +303,11 @@ class Ledger:
         its last message becomes the active leaf even where newer turns are there. On a run that has ended it changes nothing:
         the answer tells which end counts (`RunInfo.outcome`, `recovered`). Raises `UnknownRun`.
         """
-        return await recover(self.engine, conversation, run_id, action, select=select)
+        return await recover(self.engine.writing, conversation, run_id, action, select=select)
 
     async def cancel(self, conversation: str, run_id: str, *, by: str | None = None) -> bool:
         """Asks a run's producer to stop (`Run.wait_for_cancel_request`); False if it had ended. Raises `UnknownRun`."""
-        return await cancel(self.engine, conversation, run_id, by=by)
+        return await cancel(self.engine.writing, conversation, run_id, by=by)
 
     def follow(self, conversation: str, *, after: int = 0, incarnation: str | None = None) -> AsyncIterator[Event | Replay]:
         """The conversation's events after a position, each once, in order, and what comes; stop by leaving the loop.
@@ -342,7 +342,7 @@ class Ledger:
         The hold of a process that is killed ends a minute later. An `erase` is not held. A process that sleeps for longer
         has lost its hold: the block is cancelled, or at its end raises `HoldLost`.
         """
-        return hold(self.tables, conversation, through)
+        return hold(self.engine.writing.tables, conversation, through)
 
     @overload
     async def erase(self, conversation: str) -> Erased: ...
@@ -355,12 +355,12 @@ class Ledger:
         are gone from the file and its write-ahead log, unless the answer says why not. Backups keep what they have.
         With `more` the answer is a list, the file is written anew once for all, and none goes if one of them is unknown.
         """
-        erased = await erase(self.engine, (conversation, *more))
+        erased = await erase(self.engine.writing, (conversation, *more))
         return erased if more else erased[0]
 
     def reconcile(self, conversation: str | None = None, *, repair: bool = False) -> AsyncIterator[Finding]:
         """How ledger and log differ, of one conversation or all; `repair` mends. See `ledger.upkeep.reconcile.reconcile`."""
-        return reconcile(self.engine, conversation, repair=repair)
+        return reconcile(self.engine.writing if repair else self.engine, conversation, repair=repair)
 
     async def backup(self, target: str, *, log_target: str | None = None) -> int:
         """Copies log and ledger to the file `target` while they are in use; returns its size in bytes.
@@ -395,5 +395,5 @@ class Ledger:
     async def _close(self) -> None:
         if not self._engine.home.has_ended():
             await self._runs.close()
-        await self.store.close()
+        await self._engine.store.close()
         await self.tables.database.close()

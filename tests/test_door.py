@@ -193,6 +193,7 @@ ROWS: Final = [
     row("open_ledger", "durability", [None, *NO_CHOICE], lambda _, x: open_ledger("memory:", durability=x)),
     row("open_ledger", "create", NO_FLAG, lambda _, x: open_ledger("memory:", create=x)),
     row("open_ledger", "take_over_log", NO_FLAG, lambda _, x: open_ledger("memory:", take_over_log=x)),
+    row("open_ledger", "read_only", NO_FLAG, lambda _, x: open_ledger("memory:", read_only=x)),
     row("open_store", "url", [None, *NO_TEXT], lambda _, x: open_store(x)),
     row("open_store", "durability", [None, *NO_CHOICE], lambda _, x: open_store("memory:", durability=x)),
     row("stream.follow", "after", [None, *NO_NUMBER], lambda ledger, x: follow(ledger.store, "c", after=x)),

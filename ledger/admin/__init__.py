@@ -12,6 +12,8 @@ def main() -> None:
             raise
         sys.stderr.write(f"tailfold: the commands need {error.name}: pip install 'tailfold[admin]'\n")
         sys.exit(2)
+    except KeyboardInterrupt:  # before anything was begun
+        sys.exit(130)
     sys.exit(run_app())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,10 +19,11 @@ from ledger.admin.exporting import export
 from ledger.admin.history import history_app, limits_app
 from ledger.admin.importing import import_
 from ledger.admin.listing import conversations, events, runs, show
+from ledger.admin.long_work import stoppable
 from ledger.admin.maintenance import backup, restore, stats, vacuum
-from ledger.admin.options import AsJson, ProblemsFound, Settings, with_ledger
+from ledger.admin.options import AsJson, ProblemsFound, ReadOnly, Settings, refuse_to_write, with_ledger
 from ledger.admin.output import guard_standard_error, make_console, print_line, print_warning
-from ledger.admin.play import play_recording
+from ledger.admin.play import Playing, play_recording
 from ledger.admin.serving import serve
 from ledger.admin.sql import sql
 from ledger.admin.tree import tree
@@ -44,18 +46,21 @@ def settings(
     context: typer.Context,
     data: Annotated[str, typer.Option(envvar="TAILFOLD_DATA", help="The database: a path or a URL.")] = "tailfold.db",
     log: Annotated[str | None, typer.Option(envvar="TAILFOLD_LOG", help="The log, where it lies elsewhere.")] = None,
+    read_only: ReadOnly = False,  # noqa: FBT002 - a flag
 ) -> None:
     """Tailfold keeps the conversations of AI agents as events: replay them, recover them, repair them."""
-    context.obj = Settings(data, log)
+    context.obj = Settings(data, log, read_only or None)
 
 
 @app.command()
 def demo(
+    context: typer.Context,
     *,
     as_json: AsJson = False,
     keep: Annotated[Path | None, typer.Option(help="Keep the database of the demo in this folder.")] = None,
 ) -> None:
     """Play a run, kill its process in the middle, recover it, compact it, and prove that nothing was lost."""
+    refuse_to_write(context)
     if keep is not None:
         if keep.exists() and not keep.is_dir():
             raise ValueError(f"{keep} is no folder: name another one with --keep")
@@ -76,18 +81,23 @@ def play(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Play a recorded stream as a live run, and commit it."""
+    """Play a recorded stream as a live run, and commit it. `cancel`, Ctrl-C and SIGTERM stop it, and what was said is kept."""
     check_conversation_id(conversation)
     recording = look_through(file, format_name)
 
+    playing = Playing()
+
     async def job(ledger: Ledger) -> None:
-        run = await play_recording(ledger, recording, conversation, rate=rate, as_json=as_json)
+        run = await play_recording(ledger, recording, conversation, rate=rate, as_json=as_json, playing=playing)
         if not as_json:
             print_line(f"run {run.run_id}: {run.outcome}, {run.messages} messages, events {run.seq} to {run.end_seq}")
-        if run.outcome != "completed":
+        if run.outcome != "completed" and playing.stopped_by != "SIGTERM":
             raise ProblemsFound
 
-    with_ledger(context, job, create=True)
+    with stoppable(lambda: str(playing)):
+        with_ledger(context, job, create=True)
+    if playing.stopped_by == "SIGTERM":
+        raise SystemExit(128 + signal.SIGTERM)
 
 
 for command in (

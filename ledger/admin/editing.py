@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import msgspec
 import typer
 
-from ledger.admin.options import AsJson, Conversation, Home, ProblemsFound, RunId, home_of, require, with_ledger
+from ledger.admin.options import (
+    AsJson,
+    Conversation,
+    Home,
+    ProblemsFound,
+    RunId,
+    home_of,
+    refuse_to_write,
+    require,
+    with_ledger,
+)
 from ledger.admin.output import print_json, print_line, progress
 from ledger.errors import UnknownConversation, UnknownRun
 from ledger.records import present_conversation
@@ -181,6 +191,7 @@ def erase(
     if not is_sure and not sys.stdin.isatty():
         raise ValueError(f"to erase {told} for good somebody must say so: use --yes where nobody can be asked")
 
+    refuse_to_write(context)
     if not is_sure:  # not inside the event loop, which would keep Ctrl-C to itself until there is an answer
         _ask(context, names)
 

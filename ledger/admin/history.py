@@ -11,7 +11,7 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
-from ledger.admin.options import AsJson  # noqa: TC001 - typer reads the annotations when the program runs
+from ledger.admin.options import AsJson, refuse_to_write
 from ledger.admin.output import make_table, print_json, print_line, print_view
 from ledger.history.discovery import discover, load_plugin
 from ledger.history.settings import (
@@ -67,22 +67,27 @@ def list_plugins(config: Config = _CONFIG, plugins: Plugins = None, *, as_json: 
 
 
 @history_app.command("chain-add")
-def chain_add(name: Name, config: Config = _CONFIG, plugins: Plugins = None, *, as_json: AsJson = False) -> None:
+def chain_add(
+    context: typer.Context, name: Name, config: Config = _CONFIG, plugins: Plugins = None, *, as_json: AsJson = False
+) -> None:
     """Put a plugin at the end of the chain; one that can't be loaded is refused."""
     check_name(name)
     available = _discover(config, plugins)
     _check_loads(name, available)
-    _change(config, plugins, lambda before: add_plugin(before, name, available), _told_chain, as_json=as_json)
+    _change(context, config, plugins, lambda before: add_plugin(before, name, available), _told_chain, as_json=as_json)
 
 
 @history_app.command("chain-remove")
-def chain_remove(name: Name, config: Config = _CONFIG, plugins: Plugins = None, *, as_json: AsJson = False) -> None:
+def chain_remove(
+    context: typer.Context, name: Name, config: Config = _CONFIG, plugins: Plugins = None, *, as_json: AsJson = False
+) -> None:
     """Take a plugin out of the chain; the default stays."""
-    _change(config, plugins, lambda before: remove_plugin(before, name), _told_chain, as_json=as_json)
+    _change(context, config, plugins, lambda before: remove_plugin(before, name), _told_chain, as_json=as_json)
 
 
 @history_app.command("chain-move", context_settings={"ignore_unknown_options": True})
 def chain_move(
+    context: typer.Context,
     name: Name,
     position: Annotated[int, typer.Argument(help="Its new place, from 1; the default is at 0.")],
     config: Config = _CONFIG,
@@ -92,11 +97,12 @@ def chain_move(
 ) -> None:
     """Put a plugin of the chain at another place, behind the default; one that can't be loaded is refused."""
     _check_loads(name, _discover(config, plugins))
-    _change(config, plugins, lambda before: move_plugin(before, name, position), _told_chain, as_json=as_json)
+    _change(context, config, plugins, lambda before: move_plugin(before, name, position), _told_chain, as_json=as_json)
 
 
 @history_app.command("maxctx", context_settings={"ignore_unknown_options": True})
 def maxctx(
+    context: typer.Context,
     messages: Annotated[int, typer.Argument(help="The ceiling, in messages, whatever a model prefers.")],
     config: Config = _CONFIG,
     plugins: Plugins = None,
@@ -106,11 +112,12 @@ def maxctx(
     """Set how many messages a model is shown at most."""
     check_limit("maxctx", messages)
     told = f"at most {messages} messages are shown"
-    _change(config, plugins, lambda before: replace(before, agent_max_ctx=messages), lambda _: told, as_json=as_json)
+    _change(context, config, plugins, lambda before: replace(before, agent_max_ctx=messages), lambda _: told, as_json=as_json)
 
 
 @limits_app.command("max-users", context_settings={"ignore_unknown_options": True})
 def max_users(
+    context: typer.Context,
     sessions: Annotated[int, typer.Argument(help="How many, at least 1.")],
     config: Config = _CONFIG,
     plugins: Plugins = None,
@@ -120,11 +127,12 @@ def max_users(
     """Set how many sessions may be open at once."""
     check_limit("max-users", sessions)
     told = f"at most {sessions} sessions may be open"
-    _change(config, plugins, lambda before: replace(before, max_users=sessions), lambda _: told, as_json=as_json)
+    _change(context, config, plugins, lambda before: replace(before, max_users=sessions), lambda _: told, as_json=as_json)
 
 
 @limits_app.command("session-timeout", context_settings={"ignore_unknown_options": True})
 def session_timeout(
+    context: typer.Context,
     minutes: Annotated[int, typer.Argument(help="How long, in minutes; 0 is for ever.")],
     config: Config = _CONFIG,
     plugins: Plugins = None,
@@ -135,11 +143,17 @@ def session_timeout(
     check_limit("session-timeout", minutes, least=0)
     told = f"an idle session is let go after {minutes} minutes" if minutes else "idle sessions stay"
     _change(
-        config, plugins, lambda before: replace(before, session_idle_timeout_minutes=minutes), lambda _: told, as_json=as_json
+        context,
+        config,
+        plugins,
+        lambda before: replace(before, session_idle_timeout_minutes=minutes),
+        lambda _: told,
+        as_json=as_json,
     )
 
 
 def _change(
+    context: typer.Context,
     config: Path,
     plugins: Path | None,
     change: Callable[[HistorySettings], HistorySettings],
@@ -147,6 +161,7 @@ def _change(
     *,
     as_json: bool,
 ) -> None:
+    refuse_to_write(context)
     changed = change_configuration(config, _discover(config, plugins), change)
     if as_json:
         print_json(_shown(changed))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 import typer
 
+from ledger.admin.log_events import print_events
 from ledger.admin.options import AsJson, Conversation, ProblemsFound, check_text, with_ledger
 from ledger.admin.output import (
     describe_message,
-    event_record,
     make_table,
     moment,
     print_json,
@@ -25,7 +25,6 @@ from ledger.pages import present_page, read_cursor, read_page
 from ledger.tables.conversations import Page
 from projector import present
 from stream import CorruptEvent
-from stream import follow as follow_stream
 from stream.limits import check_id
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def conversations(
         if cursor is not None:
             print_line(f"the next page: --after {cursor}")
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=True)
 
 
 def runs(
@@ -100,7 +99,7 @@ def runs(
         columns = ("conversation", "run", "status", "outcome", "messages", "from", "to", "reason")
         print_view(make_table("Runs", columns, rows))
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=True)
 
 
 def show(
@@ -128,7 +127,7 @@ def show(
             raise ProblemsFound from error
         _print_transcript(conversation, messages, of_log, as_json=as_json)
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=True)
 
 
 def events(
@@ -141,7 +140,7 @@ def events(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Print the events of a conversation, each once, in order."""
+    """Print the events of a conversation, each once, in order; where a part of its log is gone, what there is, and say so."""
     if url is not None:
         if not follow:
             raise ValueError("--url is for following: add --follow")
@@ -151,21 +150,9 @@ def events(
         raise ValueError("--token-file is for --url: name the server too")
 
     async def job(ledger: Ledger) -> None:
-        head = (await ledger.store.bounds(conversation)).head
-        if not follow and after >= head:
-            await ledger.open_runs(conversation)  # says so if there is no such conversation
-            return
-        async for event in follow_stream(ledger.store, conversation, after=after):
-            if as_json:
-                print_json(event_record(event))
-            else:
-                record = event_record(event)
-                shown = record.get("data") or record["data_base64"]
-                print_line(f"{event.seq:>8}  {event.type:<20} {shown}")
-            if not follow and event.seq >= head:
-                return
+        await print_events(ledger, conversation, after=after, follow=follow, as_json=as_json)
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=True)
 
 
 def _print_transcript(

@@ -57,6 +57,18 @@ def print_warning(text: str) -> None:
     sys.stderr.write(one_line(text) + "\n")
 
 
+def print_total(text: str) -> None:
+    """One line on standard error, if that is a terminal: what was done in all."""
+    stream = sys.stderr.stream if isinstance(sys.stderr, _Guarded) else sys.stderr
+    if stream.isatty():
+        print_warning(text)
+
+
+def is_terminal() -> bool:
+    """Whether standard output is one."""
+    return sys.stdout.isatty()
+
+
 def make_console() -> Console:
     """Standard output, which shows what it can't encode as escapes."""
     if isinstance(sys.stdout, TextIOWrapper):

@@ -41,7 +41,7 @@ def tree(context: typer.Context, conversation: Conversation, *, as_json: AsJson 
             for drawing in _Drawer(found, lines, runs).draw(conversation):
                 print_view(drawing)
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=True)
 
 
 class _Line(NamedTuple):

@@ -119,7 +119,7 @@ class Runs:
         async def begin() -> int:
             # One by one: each begin stands on the head it saw, and all that try at once would make each other look again.
             async with self._turns.of(conversation):
-                return await _append_start(self._engine, conversation, start, options.parent, attempt)
+                return await _append_start(self._engine.writing, conversation, start, options.parent, attempt)
 
         wait = options.wait if isinstance(options.parent, Parent) else False  # nobody bars another branch
         seq = await self._queue.begin(conversation, wait, begin)
