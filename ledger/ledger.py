@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ledger.context.context import Context
     from ledger.erasure import Erased
     from ledger.records import ConversationInfo, RunInfo
-    from ledger.runs.run import Run
+    from ledger.runs.run import OnError, Run
     from ledger.tables.tables import LedgerTables
     from ledger.transfer.file_import import ImportReport
     from ledger.transfer.importing import ImportResult
@@ -73,34 +73,37 @@ class Ledger:
     async def begin_run(
         self, conversation: str, *, run_id: str | None = None, parent: str | Parent | None = ACTIVE_LEAF,
         format: str | None = None, trigger: str = "submit", model: str | None = None, provider: str | None = None,  # noqa: A002
-        flush_ms: int = 100,
+        flush_ms: int = 100, on_error: OnError = "failed", wait: bool | float = False,
     ) -> Run:  # fmt: skip
         """Begins a run behind the active leaf, or behind `parent` (None: as a new root); returns when that is durable.
 
-        `format` names what `Run.feed` takes. `flush_ms` is how long a delta may wait to be joined with others, 0
-        keeps each. A run that had begun when the call was cancelled is ended as `cancelled`, before that nothing is
-        left. Raises `RunOpen` while a run on the active leaf has no end and no parent is named, `UnknownMessage` for a
-        parent that is not committed, `RunExists` for an id that was used.
+        `format` names what `Run.feed` takes. A delta waits for at most `flush_ms` to be joined with others; 0 keeps each.
+        If the block raises, what was finished stays on the path, with `on_error="incomplete"` all that had streamed. While a
+        run on the active leaf has no end and no parent is named this raises `RunOpen`; with `wait` it begins behind that run,
+        in the order of the calls of this process, or raises `RunOpen` after so many seconds. If it is cancelled, the run ends
+        as `cancelled` or never began. Raises `UnknownMessage` for a parent that is not committed, `RunExists` for a used id.
         """
-        options = RunOptions(run_id, parent, format, trigger, model, provider, flush_ms)
+        options = RunOptions(run_id, parent, format, trigger, model, provider, flush_ms, on_error, wait)
         return await self._runs.begin(conversation, options)
 
     def run(
         self, conversation: str, *, run_id: str | None = None, parent: str | Parent | None = ACTIVE_LEAF,
         format: str | None = None, trigger: str = "submit", model: str | None = None, provider: str | None = None,  # noqa: A002
-        flush_ms: int = 100,
+        flush_ms: int = 100, on_error: OnError = "failed", wait: bool | float = False,
     ) -> Beginning:  # fmt: skip
         """`async with ledger.run("chat") as run`: begins as `begin_run`, and ends it; `await` of it leaves the end to you."""
-        return Beginning(self._runs, conversation, RunOptions(run_id, parent, format, trigger, model, provider, flush_ms))
+        options = RunOptions(run_id, parent, format, trigger, model, provider, flush_ms, on_error, wait)
+        return Beginning(self._runs, conversation, options)
 
     def fork(
         self, conversation: str, message_id: str, *, run_id: str | None = None,
         format: str | None = None, trigger: str = "submit", model: str | None = None, provider: str | None = None,  # noqa: A002
-        flush_ms: int = 100,
+        flush_ms: int = 100, on_error: OnError = "failed",
     ) -> Beginning:  # fmt: skip
         """A run behind an earlier message; what it supersedes stays readable. Otherwise as `run`."""
         check_id("message_id", message_id)
-        return Beginning(self._runs, conversation, RunOptions(run_id, message_id, format, trigger, model, provider, flush_ms))
+        options = RunOptions(run_id, message_id, format, trigger, model, provider, flush_ms, on_error)
+        return Beginning(self._runs, conversation, options)
 
     async def record(
         self, conversation: str, events: Sequence[NewEvent], *, expected_seq: int | None = None, append_id: str | None = None
@@ -155,10 +158,7 @@ class Ledger:
         self, conversation: str, *, title: str | None = None, metadata: Mapping[str, Any] | None = None,
         labels: Sequence[str] | None = None, archived: bool | None = None,
     ) -> None:  # fmt: skip
-        """Says what a list of conversations shows. `metadata` is merged, a None in it takes a field away.
-
-        A conversation that is not known yet begins with this.
-        """
+        """Says what a list shows of a conversation, also of a new one. `metadata` is merged, a None takes a field away."""
         await do.describe(self.engine.writing, conversation, title=title, metadata=metadata, labels=labels, archived=archived)
 
     async def add_media(self, conversation: str, data: bytes, media_type: str) -> str:
@@ -289,14 +289,14 @@ class Ledger:
     async def recover(self, conversation: str, run_id: str, action: Action, *, select: bool = False) -> RunInfo:
         """Ends an open run whose writer is lost, and fences that writer.
 
-        `commit` keeps everything it has, `fail` its finished messages, `cancel` nothing. On a run that has ended it
-        changes nothing; the answer tells which end counts. With `select` its last message becomes the active leaf even
-        where newer turns are there. Raises `UnknownRun`.
+        `commit` keeps everything it has, `fail` its finished messages, `cancel` nothing, not the user's either. With `select`
+        its last message becomes the active leaf even where newer turns are there. On a run that has ended it changes nothing:
+        the answer tells which end counts (`RunInfo.outcome`, `recovered`). Raises `UnknownRun`.
         """
         return await do.recover(self.engine.writing, conversation, run_id, action, select=select)
 
     async def cancel(self, conversation: str, run_id: str, *, by: str | None = None) -> bool:
-        """Asks a run's producer to stop (`Run.wait_for_cancel_request`); False if it has ended. Raises `UnknownRun`."""
+        """Asks a run's producer to stop (`Run.wait_for_cancel_request`); False if it had ended. Raises `UnknownRun`."""
         return await do.cancel(self.engine.writing, conversation, run_id, by=by)
 
     def follow(self, conversation: str, *, after: int = 0, incarnation: str | None = None) -> AsyncIterator[Event | Replay]:

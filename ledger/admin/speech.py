@@ -104,10 +104,7 @@ def _lines(block: Block, told: Told) -> Iterator[tuple[str, str]]:
 
 def _call(block: Block, width: int | None) -> list[tuple[str, str]]:
     name = f"→ {one_line(block.name or 'a tool')}"
-    try:
-        given = block.arguments
-    except InvalidJson:
-        given = None
+    given = block.input
     if given is None:
         state = "" if block.sealed and block.parse != "bad" else "  (its input is no JSON)" if block.sealed else "  (not whole)"
         return [(name + state, "bold"), *(("    " + printable(line), "") for line in block.text.split("\n") if line)]
@@ -183,7 +180,7 @@ def _word(value: Any) -> str:
 
 def _thing(block: Block) -> str:
     """What a block of another kind holds: where its bytes are, or what it says."""
-    held = block.opaque or block.parts or block.input or ""
+    held = block.opaque or block.parts or block.input_text or ""
     return block.text or _media(held) or (held if block.kind not in ("media", "compaction") else "")
 
 
