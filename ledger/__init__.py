@@ -33,11 +33,13 @@ if TYPE_CHECKING:
         UnknownMedia,
         UnknownMessage,
         UnknownRun,
+        UnknownToolCall,
     )
     from ledger.following import OpenRun, Replay
     from ledger.ledger import Ledger
     from ledger.opening import open_ledger
     from ledger.records import ConversationInfo, RunInfo
+    from ledger.runs.contents import File
     from ledger.runs.run import Run
     from ledger.runs.start import ACTIVE_LEAF
     from ledger.tables.media import Media
@@ -57,12 +59,13 @@ else:
             "ledger.errors": (
                 "HoldLost ImportDiffers LedgerBehind LedgerDamaged LedgerDiverged LedgerError LogReplaced NoConversation "
                 "NoSend NothingFits RunEnded RunExists RunLost RunOpen SendOvertaken UnknownConversation UnknownMedia "
-                "UnknownMessage UnknownRun"
+                "UnknownMessage UnknownRun UnknownToolCall"
             ),
             "ledger.following": "OpenRun Replay",
             "ledger.ledger": "Ledger",
             "ledger.opening": "open_ledger",
             "ledger.records": "ConversationInfo RunInfo",
+            "ledger.runs.contents": "File",
             "ledger.runs.run": "Run",
             "ledger.runs.start": "ACTIVE_LEAF",
             "ledger.tables.media": "Media",
@@ -79,6 +82,7 @@ __all__ = [
     "Context",
     "ConversationInfo",
     "Erased",
+    "File",
     "FileError",
     "HoldLost",
     "ImportDiffers",
@@ -111,5 +115,6 @@ __all__ = [
     "UnknownMedia",
     "UnknownMessage",
     "UnknownRun",
+    "UnknownToolCall",
     "open_ledger",
 ]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ledger.context.context import Context
     from ledger.erasure import Erased
     from ledger.records import ConversationInfo, RunInfo
-    from ledger.runs.run import Run
+    from ledger.runs.run import OnError, Run
     from ledger.tables.tables import LedgerTables
     from ledger.transfer.file_import import ImportReport
     from ledger.transfer.importing import ImportResult
@@ -61,7 +61,7 @@ class Ledger:
 
     def __init__(self, store: EventStore, tables: LedgerTables, projectors: Sequence[Projector[Any]] = ()) -> None:
         self._engine = engine = Engine(store, tables, projectors)
-        self.store, self.tables, self.projectors = engine.store, engine.tables, engine.projectors
+        self.store, self.tables, self.projectors = engine.shown_store, engine.tables, engine.projectors
         self._runs = Runs(engine)
 
     @property
@@ -73,40 +73,43 @@ class Ledger:
     async def begin_run(
         self, conversation: str, *, run_id: str | None = None, parent: str | Parent | None = ACTIVE_LEAF,
         format: str | None = None, trigger: str = "submit", model: str | None = None, provider: str | None = None,  # noqa: A002
-        flush_ms: int = 100,
+        flush_ms: int = 100, on_error: OnError = "failed", wait: bool | float = False,
     ) -> Run:  # fmt: skip
         """Begins a run behind the active leaf, or behind `parent` (None: as a new root); returns when that is durable.
 
-        `format` names what `Run.feed` takes. `flush_ms` is how long a delta may wait to be joined with others, 0
-        keeps each. A run that had begun when the call was cancelled is ended as `cancelled`, before that nothing is
-        left. Raises `RunOpen` while a run on the active leaf has no end and no parent is named, `UnknownMessage` for a
-        parent that is not committed, `RunExists` for an id that was used.
+        `format` names what `Run.feed` takes. A delta waits for at most `flush_ms` to be joined with others; 0 keeps each.
+        If the block raises, what was finished stays on the path, with `on_error="incomplete"` all that had streamed. While a
+        run on the active leaf has no end and no parent is named this raises `RunOpen`; with `wait` it begins behind that run,
+        in the order of the calls of this process, or raises `RunOpen` after so many seconds. If it is cancelled, the run ends
+        as `cancelled` or never began. Raises `UnknownMessage` for a parent that is not committed, `RunExists` for a used id.
         """
-        options = RunOptions(run_id, parent, format, trigger, model, provider, flush_ms)
+        options = RunOptions(run_id, parent, format, trigger, model, provider, flush_ms, on_error, wait)
         return await self._runs.begin(conversation, options)
 
     def run(
         self, conversation: str, *, run_id: str | None = None, parent: str | Parent | None = ACTIVE_LEAF,
         format: str | None = None, trigger: str = "submit", model: str | None = None, provider: str | None = None,  # noqa: A002
-        flush_ms: int = 100,
+        flush_ms: int = 100, on_error: OnError = "failed", wait: bool | float = False,
     ) -> Beginning:  # fmt: skip
         """`async with ledger.run("chat") as run`: begins as `begin_run`, and ends it; `await` of it leaves the end to you."""
-        return Beginning(self._runs, conversation, RunOptions(run_id, parent, format, trigger, model, provider, flush_ms))
+        options = RunOptions(run_id, parent, format, trigger, model, provider, flush_ms, on_error, wait)
+        return Beginning(self._runs, conversation, options)
 
     def fork(
         self, conversation: str, message_id: str, *, run_id: str | None = None,
         format: str | None = None, trigger: str = "submit", model: str | None = None, provider: str | None = None,  # noqa: A002
-        flush_ms: int = 100,
+        flush_ms: int = 100, on_error: OnError = "failed",
     ) -> Beginning:  # fmt: skip
         """A run behind an earlier message; what it supersedes stays readable. Otherwise as `run`."""
         check_id("message_id", message_id)
-        return Beginning(self._runs, conversation, RunOptions(run_id, message_id, format, trigger, model, provider, flush_ms))
+        options = RunOptions(run_id, message_id, format, trigger, model, provider, flush_ms, on_error)
+        return Beginning(self._runs, conversation, options)
 
     async def record(
         self, conversation: str, events: Sequence[NewEvent], *, expected_seq: int | None = None, append_id: str | None = None
     ) -> AppendResult:
         """Appends events that a caller made itself, after checking each body. Raises `InvalidEvent`; the rest as `append`."""
-        return await do.record(self.engine, conversation, events, expected_seq=expected_seq, append_id=append_id)
+        return await do.record(self.engine.writing, conversation, events, expected_seq=expected_seq, append_id=append_id)
 
     async def take_in(self, conversation: str, history: History) -> ImportResult:
         """Records a history that another program has kept, as `projector.formats.READERS` read it; twice adds nothing.
@@ -114,7 +117,7 @@ class Ledger:
         Its media go to the store. Raises `ImportDiffers` where the conversation holds something else in its place.
         """
         check_kind("history", history, History, "a History")
-        return await do.import_history(self.engine, conversation, do.Recorded(history))
+        return await do.import_history(self.engine.writing, conversation, do.Recorded(history))
 
     async def import_file(
         self, path: str | PathLike[str], *, format: str = AUTO, into: str | None = None,  # noqa: A002
@@ -136,11 +139,11 @@ class Ledger:
 
     async def select(self, conversation: str, message_id: str) -> None:
         """Makes the path through a committed message active, until a later turn at a fork of it. Raises `UnknownMessage`."""
-        await do.select(self.engine, conversation, message_id)
+        await do.select(self.engine.writing, conversation, message_id)
 
     async def annotate(self, conversation: str, message_id: str, patch: Mapping[str, Any]) -> None:
         """Merges `patch` into the metadata of a message, also while its run is open. Raises `UnknownMessage`."""
-        await do.annotate(self.engine, conversation, message_id, patch)
+        await do.annotate(self.engine.writing, conversation, message_id, patch)
 
     async def redact(
         self, conversation: str, message_id: str, blocks: Sequence[Block] = (), *, reason: str | None = None
@@ -149,21 +152,18 @@ class Ledger:
 
         That is no `erase`: the log keeps what was said until it is compacted.
         """
-        await do.redact(self.engine, conversation, message_id, blocks, reason=reason)
+        await do.redact(self.engine.writing, conversation, message_id, blocks, reason=reason)
 
     async def describe(
         self, conversation: str, *, title: str | None = None, metadata: Mapping[str, Any] | None = None,
         labels: Sequence[str] | None = None, archived: bool | None = None,
     ) -> None:  # fmt: skip
-        """Says what a list of conversations shows. `metadata` is merged, a None in it takes a field away.
-
-        A conversation that is not known yet begins with this.
-        """
-        await do.describe(self.engine, conversation, title=title, metadata=metadata, labels=labels, archived=archived)
+        """Says what a list shows of a conversation, also of a new one. `metadata` is merged, a None takes a field away."""
+        await do.describe(self.engine.writing, conversation, title=title, metadata=metadata, labels=labels, archived=archived)
 
     async def add_media(self, conversation: str, data: bytes, media_type: str) -> str:
         """Keeps the bytes of an image or a file, once per content; returns the id (SHA-256) that blocks name it by."""
-        return await do.add_media(self.engine, conversation, data, media_type)
+        return await do.add_media(self.engine.writing, conversation, data, media_type)
 
     async def media(self, media_id: str) -> Media:
         """What was added. Raises `UnknownMedia`, and `LedgerDamaged` for bytes that are not what was added."""
@@ -230,7 +230,7 @@ class Ledger:
         `request` is an id, or what `read_request` found: an index counts what was written in `format`, without it
         `View.messages`. Where several results stand, all are shown. Raises `ValueError` for a range or format that is none.
         """
-        return await do.expand(self.engine, context, request, item_range=item_range, reason=reason, format=format)
+        return await do.expand(self.engine.writing, context, request, item_range=item_range, reason=reason, format=format)
 
     async def recover_overflow(self, context: Context, limit_tokens: int, *, tokenizer: Tokenizer = estimate) -> Recovery:
         """Shortens a context that was refused as too long until it fits: `messages` are sent instead, later ones stay so."""
@@ -244,7 +244,7 @@ class Ledger:
         A full one begins a new session, whose id is `session_id`, or made up. Call it before anything is sent. Raises
         `SendOvertaken` for a delta where another send has begun or arrived since the context was made.
         """
-        return await do.begin_send(self.engine, context, session_id=session_id, expires_at=expires_at)
+        return await do.begin_send(self.engine.writing, context, session_id=session_id, expires_at=expires_at)
 
     async def acknowledge(
         self, context: Context, reply_ids: Collection[str] = (), *, run: Run | str | None = None, session_id: str | None = None,
@@ -254,11 +254,11 @@ class Ledger:
         The answer is looked for on the path that the context is of, or with `run` on that of another open run. Raises
         `NoSend` where this send is not under way: it was acknowledged before, or another one was begun instead.
         """
-        return await do.arrive(self.engine, context, None, reply_ids, run=run, session_id=session_id)
+        return await do.arrive(self.engine.writing, context, None, reply_ids, run=run, session_id=session_id)
 
     async def received(self, context: Context, ids: Collection[str], *, run: Run | str | None = None) -> ProviderSession:
         """Says after a crash what of a send has arrived, where a program can prove it; that may be nothing."""
-        return await do.arrive(self.engine, context, check_ids("ids", ids), (), run=run, session_id=None)
+        return await do.arrive(self.engine.writing, context, check_ids("ids", ids), (), run=run, session_id=None)
 
     async def open_runs(self, conversation: str) -> list[OpenRun]:
         """The runs that have no end, with what they have said so far; nothing of it is committed."""
@@ -289,15 +289,15 @@ class Ledger:
     async def recover(self, conversation: str, run_id: str, action: Action, *, select: bool = False) -> RunInfo:
         """Ends an open run whose writer is lost, and fences that writer.
 
-        `commit` keeps everything it has, `fail` its finished messages, `cancel` nothing. On a run that has ended it
-        changes nothing; the answer tells which end counts. With `select` its last message becomes the active leaf even
-        where newer turns are there. Raises `UnknownRun`.
+        `commit` keeps everything it has, `fail` its finished messages, `cancel` nothing, not the user's either. With `select`
+        its last message becomes the active leaf even where newer turns are there. On a run that has ended it changes nothing:
+        the answer tells which end counts (`RunInfo.outcome`, `recovered`). Raises `UnknownRun`.
         """
-        return await do.recover(self.engine, conversation, run_id, action, select=select)
+        return await do.recover(self.engine.writing, conversation, run_id, action, select=select)
 
     async def cancel(self, conversation: str, run_id: str, *, by: str | None = None) -> bool:
-        """Asks a run's producer to stop (`Run.wait_for_cancel_request`); False if it has ended. Raises `UnknownRun`."""
-        return await do.cancel(self.engine, conversation, run_id, by=by)
+        """Asks a run's producer to stop (`Run.wait_for_cancel_request`); False if it had ended. Raises `UnknownRun`."""
+        return await do.cancel(self.engine.writing, conversation, run_id, by=by)
 
     def follow(self, conversation: str, *, after: int = 0, incarnation: str | None = None) -> AsyncIterator[Event | Replay]:
         """The conversation's events after a position, each once, in order, and what comes; stop by leaving the loop.
@@ -334,7 +334,7 @@ class Ledger:
         The hold of a process that is killed ends a minute later. An `erase` is not held. A process that sleeps for longer
         has lost its hold: the block is cancelled, or at its end raises `HoldLost`.
         """
-        return hold(self.tables, conversation, through)
+        return hold(self.engine.writing.tables, conversation, through)
 
     @overload
     async def erase(self, conversation: str) -> Erased: ...
@@ -347,12 +347,12 @@ class Ledger:
         are gone from the file and its write-ahead log, unless the answer says why not. Backups keep what they have.
         With `more` the answer is a list, the file is written anew once for all, and none goes if one of them is unknown.
         """
-        erased = await do.erase(self.engine, (conversation, *more))
+        erased = await do.erase(self.engine.writing, (conversation, *more))
         return erased if more else erased[0]
 
     def reconcile(self, conversation: str | None = None, *, repair: bool = False) -> AsyncIterator[Finding]:
         """How ledger and log differ, of one conversation or all; `repair` mends. See `ledger.upkeep.reconcile.reconcile`."""
-        return do.reconcile(self.engine, conversation, repair=repair)
+        return do.reconcile(self.engine.writing if repair else self.engine, conversation, repair=repair)
 
     async def backup(self, target: str, *, log_target: str | None = None) -> int:
         """Copies log and ledger to the file `target` while they are in use; returns its size in bytes.
@@ -387,5 +387,5 @@ class Ledger:
     async def _close(self) -> None:
         if not self._engine.home.has_ended():
             await self._runs.close()
-        await self.store.close()
+        await self._engine.store.close()
         await self.tables.database.close()

@@ -110,8 +110,9 @@ def encode(value: Any) -> bytes:
     except UnicodeEncodeError:
         pass
     if isinstance(value, msgspec.Struct):
-        fields = ((name, getattr(value, name)) for name in value.__struct_fields__)
-        defaults = dict(zip(reversed(value.__struct_fields__), reversed(value.__struct_defaults__), strict=False))
+        names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+        defaults = dict(zip(reversed(value.__struct_encode_fields__), reversed(value.__struct_defaults__), strict=False))
+        fields = ((name, getattr(value, attribute)) for name, attribute in names)
         body = (f"{dump(name)}:{_text_of(field)}" for name, field in fields if not _is_default(name, field, defaults))
         return ("{" + ",".join(body) + "}").encode()
     return dump(value).encode()
@@ -166,9 +167,9 @@ def text_of(value: msgspec.Raw) -> JsonText | None:
 def _convert(fields: dict[str, JsonText], kind: Any) -> Any:
     known = {}
     for field in msgspec.structs.fields(kind):
-        if field.name in fields:
-            text = fields[field.name]
-            known[field.name] = raw(text) if field.type is msgspec.Raw else json.loads(text)
+        if field.encode_name in fields:
+            text = fields[field.encode_name]
+            known[field.encode_name] = raw(text) if field.type is msgspec.Raw else json.loads(text)
     return msgspec.convert(known, kind)
 
 

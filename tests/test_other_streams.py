@@ -260,7 +260,7 @@ def test_the_commands_pass_over_other_streams_and_say_so(shell: Shell) -> None:
     refused = "".join(refuse_each(shell, [["compact", "other"], ["compact", "ds:x"], ["snapshot", "other", "--save"]]))
     assert refused.count("is no conversation") == 3
     out = shell.data.parent / "all.jsonl"
-    shell.run("export", "--all", "-o", str(out), code=1)  # what was let go is not in it
+    shell.run("export", "--all", "--format", "tailfold", "-o", str(out), code=1)  # what was let go is not in it
     assert [json.loads(line)["conversation"] for line in out.read_text().splitlines() if "tailfold" in line] == ["c", "other"]
 
 

@@ -138,8 +138,8 @@ def test_a_transcript_has_times_and_models_and_tools_in_words(say: Callable[...,
 @pytest.mark.parametrize(
     ("block", "lines"),
     [
-        (Block("tool_call", name="t", sealed=True, input='{"q":"a\\nb"}'), ["→ t", "    q:", "      a", "      b"]),
-        (Block("tool_call", name="t", sealed=True, input="{}"), ["→ t()"]),
+        (Block("tool_call", name="t", sealed=True, input_text='{"q":"a\\nb"}'), ["→ t", "    q:", "      a", "      b"]),
+        (Block("tool_call", name="t", sealed=True, input_text="{}"), ["→ t()"]),
         (Block("tool_call", name="t", text='{"q":"a'), ["→ t  (not whole)", '    {"q":"a']),
         (Block("tool_call", name="t", text="{q}", sealed=True, parse="bad"), ["→ t  (its input is no JSON)", "    {q}"]),
         (Block("tool_result", tool_call_id="c", status="denied", parts="[]"), ["← c: denied"]),
@@ -150,7 +150,7 @@ def test_a_transcript_has_times_and_models_and_tools_in_words(say: Callable[...,
         (Block("text", text="x", citations=('{"source":{"title":"T","url":"u"}}',)), ["x", "  source: T, u"]),
         (Block("refusal", text="No."), ["(refuses) No."]),
         (Block("redacted_reasoning"), ["(thinks) nothing that can be read"]),
-        (Block("tool_call", input="1", sealed=True, approval="{}"), ["→ a tool(1)", "    leave to run it: not given yet"]),
+        (Block("tool_call", input_text="1", sealed=True, approval="{}"), ["→ a tool(1)", "    leave to run it: not given yet"]),
     ],
 )  # fmt: skip
 def test_each_kind_of_block_is_shown_in_words(block: Block, lines: list[str]) -> None:

@@ -40,6 +40,7 @@ async def converse(ledger: Ledger) -> None:
     for number, name in enumerate(NAMES):
         async with ledger.run(name, run_id="r" + name, model=name, provider=name, trigger=name) as run:
             await run.message("user", name)
+            await run.tool_call(name, {name: name}, id="t" + name)
             await run.tool_result("t" + name, name)
             first = run._mint()
             made = [

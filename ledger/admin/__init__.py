@@ -15,6 +15,8 @@ def main() -> None:
     except MissingExtra as error:
         sys.stderr.write(f"tailfold: {error}\n")
         sys.exit(2)
+    except KeyboardInterrupt:  # before anything was begun
+        sys.exit(130)
     code = run_app()
     gc.freeze()  # nor is it at the end, where that takes longer than most commands
     sys.exit(code)

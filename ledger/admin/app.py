@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ledger.admin.commands import Program
-from ledger.admin.options import ProblemsFound, Settings
+from ledger.admin.options import ProblemsFound, ReadOnly, Settings
 from ledger.admin.program import NAMES_OF_HELP, Version
 from ledger.admin.standard_error import guard_standard_error, print_failure, tell_errors
 
@@ -29,10 +29,11 @@ def settings(
     log: Annotated[
         str | None, typer.Option(envvar="TAILFOLD_LOG", help="The log, where it lies elsewhere.", metavar="PATH_OR_URL")
     ] = None,
+    read_only: ReadOnly = False,  # noqa: FBT002 - a flag
     version: Version = False,  # noqa: ARG001, FBT002 - a flag, whose callback prints
 ) -> None:
     """Tailfold keeps the conversations of AI agents as events: replay them, recover them, repair them."""
-    context.obj = Settings(data, log)
+    context.obj = Settings(data, log, read_only or None)
 
 
 def run_app() -> int:

@@ -32,7 +32,10 @@ PLACES: Final[dict[str, Place]] = {
     "select": Place("editing", "Follow another turn at the forks of a conversation, until a later one is committed there."),
     "describe": Place("editing", "Say what a list of conversations shows of this one."),
     "cancel": Place("editing", "Ask the program that writes a run to stop; it ends the run itself."),
-    "recover": Place("editing", "End an open run whose writer is lost: keep what it has, its finished messages, or nothing."),
+    "recover": Place(
+        "editing",
+        "End an open run whose writer is lost: keep what it has, its finished messages, or nothing, not the user's either.",
+    ),
     "compact": Place(
         "compaction",
         "Let the log go as far as the ledger holds it; the transcript stays, and so do events of types that nobody else knows.",

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from ledger.admin.long_work import LongWork, stoppable
 from ledger.admin.options import All, AsJson, Conversation, OneOrAll, ProblemsFound, check_one_or_all, require, with_ledger
-from ledger.admin.output import counted, print_json, print_line, progress
+from ledger.admin.output import counted, is_terminal, print_json, print_line
 from ledger.admin.tables import Rows, print_rows
 from ledger.errors import LedgerError, NoConversation
 from projector import open_runs
@@ -16,7 +17,7 @@ from stream import StreamError
 from stream.limits import MAX_INTEGER, check_id
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Mapping, Sequence
 
     from ledger.ledger import Ledger
     from projector import Compaction
@@ -37,6 +38,7 @@ def compact(
 ) -> None:
     """Let the log go as far as the ledger holds it; the transcript stays, and so do events of types that nobody else knows."""
     check_one_or_all(conversation, is_all=is_all)
+    work = LongWork()
 
     async def compact_it(ledger: Ledger, name: str) -> Compaction:
         return await ledger.compact(name, replay_window=replay_window, drop_unkept=drop_unkept, dry_run=dry_run)
@@ -52,7 +54,8 @@ def compact(
     async def compact_all(ledger: Ledger) -> None:
         names = [info.stream_id async for info in ledger.store.streams()]
         records: list[dict[str, Any]] = []
-        with progress("compacting", len(names), is_shown=as_json) as advance:
+        # what is told of each is how far it has come, where that goes to the same terminal
+        with work("compacting", len(names), is_shown=as_json or not is_terminal()) as advance:
             for name in names:
                 record, told = await _try(compact_it(ledger, name), dry_run=dry_run)
                 records.append({"conversation": name} | record)
@@ -61,10 +64,13 @@ def compact(
                 advance(1)
         if as_json:
             print_json(records)
+        else:
+            print_line(_summary(records, dry_run=dry_run))
         if any(record["error"] is not None for record in records):
             raise ProblemsFound
 
-    with_ledger(context, compact_all if is_all else compact_one)
+    with stoppable(lambda: _where_it_stands(conversation, work, dry_run=dry_run)):
+        with_ledger(context, compact_all if is_all else compact_one, only_looks=dry_run)
 
 
 def snapshot(
@@ -108,7 +114,16 @@ def snapshot(
         if not all(info.readable for info in found):
             raise ProblemsFound
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=not save and delete is None)
+
+
+def _where_it_stands(conversation: str | None, work: LongWork, *, dry_run: bool) -> str:
+    if dry_run:
+        return "nothing was changed"
+    done = (
+        f"{work.so_far} conversations were compacted" if conversation is None else f"{conversation} is as it was, or compacted"
+    )
+    return f"{done}, each whole or not at all; the same command goes on with the rest"
 
 
 async def _try(compacting: Awaitable[Compaction], *, dry_run: bool) -> tuple[dict[str, Any], str]:
@@ -121,6 +136,15 @@ async def _try(compacting: Awaitable[Compaction], *, dry_run: bool) -> tuple[dic
     except (StreamError, LedgerError) as error:
         return record | {"error": str(error)}, str(error)
     return record | done._asdict(), _told(done, dry_run=dry_run)
+
+
+def _summary(records: Sequence[Mapping[str, Any]], *, dry_run: bool) -> str:
+    """Of all of them."""
+    done = [record for record in records if record["floor"] is not None]
+    events = sum(record["floor"] - record["floor_before"] for record in done)
+    failed = sum(record["error"] is not None for record in records)
+    told = f"{len(done):,} conversations: {events:,} events {'would go' if dry_run else 'went'}"
+    return told + (f"; {failed:,} could not be compacted" if failed else "")
 
 
 def _told(done: Compaction, *, dry_run: bool) -> str:

@@ -93,7 +93,7 @@ def context(
         else:
             _print(made, reason, is_explained=explain)
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=True)
 
 
 def _chain(

@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from ledger.admin.erased import print_erased, told_of_erased
+from ledger.admin.log_events import print_events
 from ledger.admin.options import AsJson, Conversation, ProblemsFound, check_text, with_ledger
-from ledger.admin.output import columns_of_terminal, event_record, moment, print_json, print_line, print_record, print_warning
+from ledger.admin.output import columns_of_terminal, moment, print_json, print_line, print_warning
 from ledger.admin.remote import print_remote
-from ledger.admin.shapes import of_conversation, of_event, of_run
+from ledger.admin.shapes import of_conversation, of_run
 from ledger.admin.tables import Rows, print_rows
 from ledger.admin.transcripts import OfLog, print_transcript
 from ledger.errors import LedgerBehind, LedgerDiverged
 from ledger.listings import STATUSES
 from ledger.pages import read_cursor, read_page
 from ledger.tables.conversations import Page
-from projector.json_text import InvalidJson, plain, readable
 from stream import CorruptEvent
-from stream import follow as follow_stream
 from stream.limits import check_id
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
     from ledger.ledger import Ledger
     from ledger.records import ConversationInfo, RunInfo
-    from stream import Event
 
 _A_SCREEN: Final = 50
 Status = Literal["open", "created", "streaming", "committed", "superseded", "failed", "cancelled"]
@@ -72,7 +70,7 @@ def conversations(
             print_line("")
             print_line(f"there are more: add --after {cursor}")
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=True)
 
 
 def runs(
@@ -97,7 +95,7 @@ def runs(
         columns = ("conversation", "run", "status", "started (UTC)", "model", "messages", "from event", "to event")
         print_rows(Rows("", columns, cells), without="there are no such runs" if status else "there are no runs")
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=True)
 
 
 def show(
@@ -125,7 +123,7 @@ def show(
             raise ProblemsFound from error
         await print_transcript(ledger, conversation, messages, of_log, as_json=as_json)
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=True)
 
 
 def events(
@@ -140,7 +138,7 @@ def events(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Print the events of a conversation, each once, in order."""
+    """Print the events of a conversation, each once, in order; where a part of its log is gone, what there is, and say so."""
     if url is not None:
         if not follow:
             raise ValueError("--url is for following: add --follow")
@@ -150,19 +148,9 @@ def events(
         raise ValueError("--token-file is for --url: name the server too")
 
     async def job(ledger: Ledger) -> None:
-        head = (await ledger.store.bounds(conversation)).head
-        if not follow and after >= head:
-            await ledger.open_runs(conversation)  # says so if there is no such conversation
-            return
-        async for event in follow_stream(ledger.store, conversation, after=after):
-            if as_json:
-                print_json(of_event(event))
-            else:
-                print_record(f"{event.seq:>8}  {event.type:<20} {_data(event)}")
-            if not follow and event.seq >= head:
-                return
+        await print_events(ledger, conversation, after=after, follow=follow, as_json=as_json)
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=True)
 
 
 async def read_selections(ledger: Ledger, conversation: str, words: Sequence[str]) -> dict[str, str]:
@@ -200,15 +188,3 @@ def _state(run: RunInfo) -> str:
     """Its status, and why it ended so, where that says more."""
     why = run.finish_reason or (f"recovered by {run.recovered}" if run.recovered else run.outcome)
     return run.status if why in (None, run.status, "completed", "end_turn", "stop") else f"{run.status} ({why})"
-
-
-def _data(event: Event) -> str:
-    """The body of an event with text of any writing as it is."""
-    record = event_record(event)
-    text = str(record["data"] if "data" in record else record["data_base64"])
-    if "\\u" not in text:
-        return text
-    try:
-        return readable(plain(text))
-    except InvalidJson:
-        return text

@@ -11,7 +11,8 @@ import msgspec
 import typer
 
 from ledger.admin.erased import erased, print_erased
-from ledger.admin.options import AsJson, with_ledger
+from ledger.admin.long_work import stoppable
+from ledger.admin.options import AsJson, refuse_to_write, with_ledger
 from ledger.admin.output import moment, print_json, print_line, progress
 from ledger.admin.shapes import of_erased, with_iso
 from ledger.admin.tables import print_pairs
@@ -67,7 +68,7 @@ def stats(
             "How it lies in the file", [(name.replace("_", " "), _shown(name, value)) for name, value in record.items()]
         )
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=True)
 
 
 def backup(
@@ -89,7 +90,8 @@ def backup(
             return
         print_line(f"{target}: {size_bytes:,} bytes, read back")
 
-    with_ledger(context, job)
+    with stoppable(lambda: f"no copy was made, there is no {target}; the database is as it was: run it again for a copy"):
+        with_ledger(context, job, only_looks=True)
 
 
 def restore(
@@ -102,10 +104,11 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Make the database of --data, which must not exist, out of a backup."""
-    data, log = context.obj
+    refuse_to_write(context)
+    data, log = context.obj.data, context.obj.log
     if (log is None) != (log_backup is None):
         raise ValueError("a log in a file of its own is restored from --log-backup to the place of --log: name both, or none")
-    with progress(f"restoring {data}"):
+    with stoppable(lambda: f"there is no {data}: run it again"), progress(f"restoring {data}"):
         incarnation = anyio.run(partial(restore_ledger, backup, data, log_backup=log_backup, log=log))
     if as_json:
         print_json({"data": data, "incarnation": incarnation})
@@ -124,7 +127,8 @@ def vacuum(context: typer.Context, *, as_json: AsJson = False) -> None:
             return
         print_line(f"{done.before_bytes:,} bytes before, {done.after_bytes:,} after")
 
-    with_ledger(context, job)
+    with stoppable(lambda: "the file holds what it held; run it again to make it smaller"):
+        with_ledger(context, job)
 
 
 def _told(counts: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -72,6 +72,17 @@ def print_warning(text: str) -> None:
     sys.stderr.write(one_line(text) + "\n")
 
 
+def print_total(text: str) -> None:
+    """One line on standard error, if that is a terminal: what was done in all."""
+    if standard_error().isatty():
+        print_warning(text)
+
+
+def is_terminal() -> bool:
+    """Whether standard output is one."""
+    return sys.stdout.isatty()
+
+
 def make_console() -> Console:
     """Standard output, which shows what it can't encode as escapes."""
     # A pipe has no width: what is read by a program is not folded to 80 columns.

@@ -105,7 +105,7 @@ def _lines(block: Block, told: Told) -> Iterator[tuple[str, str]]:
 def _call(block: Block, width: int | None) -> list[tuple[str, str]]:
     name = f"→ {one_line(block.name or 'a tool')}"
     try:
-        given = block.arguments
+        given = block.input
     except InvalidJson:
         given = None
     if given is None:
@@ -135,7 +135,7 @@ def _parts(block: Block) -> list[Any]:
 
 
 def _part(part: Any) -> list[str]:
-    if isinstance(part, dict) and isinstance(part.get("text"), str) and part.get("kind", part.get("type")) == "text":
+    if isinstance(part, dict) and isinstance(part.get("text"), str) and part.get("kind", part.get("type")) in ("text", "data"):
         part = part["text"]
     if isinstance(part, dict):
         media = _media(readable(part))
@@ -183,7 +183,7 @@ def _word(value: Any) -> str:
 
 def _thing(block: Block) -> str:
     """What a block of another kind holds: where its bytes are, or what it says."""
-    held = block.opaque or block.parts or block.input or ""
+    held = block.opaque or block.parts or block.input_text or ""
     return block.text or _media(held) or (held if block.kind not in ("media", "compaction") else "")
 
 

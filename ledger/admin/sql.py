@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from ledger.admin.options import AsJson, Settings, check_text
+from ledger.admin.options import AsJson, Settings, check_text, is_read_only
 from ledger.admin.output import leave_pipe, print_json
 from ledger.admin.tables import Rows, print_rows
 from ledger.tables.inspection import show_bodies
@@ -38,8 +38,9 @@ def sql(
     check_text("the statement", statement)
     settings: Settings = context.obj
     log = None if settings.log is None else place_of(settings.log)
+    is_touched = not is_read_only(settings)
     try:
-        with open_inspection(place_of(settings.data), log, prepare=show_bodies) as connection:
+        with open_inspection(place_of(settings.data), log, prepare=show_bodies, is_touched=is_touched) as connection:
             cursor = connection.execute(statement)
             columns = column_names(cursor)
             if not columns:

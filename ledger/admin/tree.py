@@ -47,7 +47,7 @@ def tree(context: typer.Context, conversation: Conversation, *, as_json: AsJson 
         for drawing in _Drawer(found, lines, runs, columns_of_terminal()).draw(conversation):
             print_drawing(drawing)
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=True)
 
 
 class _Line(NamedTuple):

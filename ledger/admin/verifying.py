@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ledger.admin.long_work import LongWork, stoppable
 from ledger.admin.options import AsJson, ProblemsFound, with_ledger
 from ledger.admin.output import print_json, print_line
 from ledger.admin.tables import Rows, print_rows
 from ledger.errors import UnknownConversation
+from ledger.upkeep.verify import Finding
 from ledger.upkeep.verify import verify as verify_ledger
 from stream.limits import check_id
 
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ledger.ledger import Ledger
-    from ledger.upkeep.verify import Finding
 
 Only = Annotated[str | None, typer.Argument(help="Only this conversation.", metavar="[CONVERSATION]")]
 
@@ -26,14 +27,23 @@ def verify(context: typer.Context, conversation: Only = None, *, as_json: AsJson
     """Check the file, and log, snapshots and transcript against each other; say what each finding means and what mends it."""
     if conversation is not None:
         check_id("conversation id", conversation)
+    work, found = LongWork(), list[Finding]()
 
     async def job(ledger: Ledger) -> None:
         is_unknown = conversation is not None and not (await ledger.store.bounds(conversation)).head
         if conversation is not None and is_unknown and await ledger.tables.conversation(conversation) is None:
             raise UnknownConversation(conversation)
-        _tell([finding async for finding in verify_ledger(ledger, conversation)], as_json=as_json)
+        async for finding in verify_ledger(ledger, conversation, progress=work):
+            found.append(finding)
+        work.tell_total(f"{work.done:,} conversations verified, {len(found):,} findings")
+        _tell(found, as_json=as_json)
 
-    with_ledger(context, job)
+    def where_it_stands() -> str:
+        looked = f"{work.so_far} conversations were looked at" if work.total is not None else "the file was being checked"
+        return f"{looked}, {len(found):,} findings; nothing was changed, run it again for the rest"
+
+    with stoppable(where_it_stands):
+        with_ledger(context, job, only_looks=True)
 
 
 def reconcile(
@@ -50,7 +60,7 @@ def reconcile(
     async def job(ledger: Ledger) -> None:
         _tell([finding async for finding in ledger.reconcile(conversation, repair=repair)], as_json=as_json)
 
-    with_ledger(context, job, take_over_log=repair)
+    with_ledger(context, job, take_over_log=repair, only_looks=not repair)
 
 
 def _tell(findings: Sequence[Finding], *, as_json: bool) -> None:

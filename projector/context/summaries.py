@@ -205,7 +205,7 @@ def told_of(message: Message, choices: Choices) -> Told:
     """What a prompt is told of a message: what it is the result of, or who said it, and the turn it came in."""
     kind = "action-result" if message.role == "tool" else _TYPES.get(message.role, "unknown")
     if message.id in choices.results and message.role != "tool":
-        said = message.metadata.get(RESULT, "").strip('"').replace("_", "-")
+        said = message.metadata_text.get(RESULT, "").strip('"').replace("_", "-")
         kind = f"{said or 'action'}-result"
     return Told(kind, choices.turn_added.get(message.id, 0))
 

@@ -34,7 +34,7 @@ def check_agui(client: AguiClient, messages: list[Message]) -> None:
     for message in messages:
         for block in message.blocks:
             if block.kind == "tool_call" and block.parse == "ok":
-                assert json.loads(arguments[block.tool_call_id or ""]) == block.arguments
+                assert json.loads(arguments[block.tool_call_id or ""]) == block.input
 
 
 def check_page(page: ChatPage, messages: list[Message]) -> None:

@@ -24,7 +24,7 @@ HINT: Final = "tailfold"
 """Our name in the metadata that a format leaves open: what its own fields can't say, for the way back."""
 _NO_TRUTH: Final = ("synthetic", "interrupted")
 _CALLS: Final = ("tool_call", "server_tool_call")
-_JSON_FIELDS: Final = ("input", "parts", "opaque")
+_JSON_FIELDS: Final = ("input_text", "parts", "opaque")
 
 
 class Shown(NamedTuple):

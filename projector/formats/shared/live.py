@@ -76,7 +76,7 @@ class GrowingBlock:
             tool_call_id=body.tool_call_id or head.tool_call_id,
             media_type=head.media_type, provider_ref=head.provider_ref, signature=body.signature,
             fields={name: "".join(pieces) for name, pieces in self._fields.items()}, opaque=text_of(body.opaque),
-            input=text_of(body.input), parse=body.parse, citations=tuple(self.citations),
+            input_text=text_of(body.input), parse=body.parse, citations=tuple(self.citations),
         )  # fmt: skip
 
 
@@ -162,7 +162,7 @@ def _of_message(run: RunDraft, draft: MessageDraft) -> Iterator[ev.Body]:
             yield ev.BlockAnnotated(draft.id, number, raw(citation))
         if number in sealed:
             parse: Any = block.parse
-            yield ev.BlockSealed(draft.id, number, block.signature, raw(block.opaque), raw(block.input), parse)
+            yield ev.BlockSealed(draft.id, number, block.signature, raw(block.opaque), raw(block.input_text), parse)
         if block.approval is not None and block.tool_call_id is not None:
             asked = decode(block.approval)
             yield ev.ToolApproval(block.tool_call_id, str(asked.get("approval_id", "")), asked.get("approved"))
