@@ -98,7 +98,7 @@ def test_an_old_run_that_is_recovered_hides_nothing_unless_it_is_selected(shell:
     assert shell.read("tree", "c")["leaf"] == "b0.1"
     assert shell.read("recover", "older", "--action", "commit", "--select")["recovered"] == "commit"
     assert shell.read("tree", "c")["leaf"] == "older.1"
-    again = "run old: had been recovered by commit before, 1 messages committed; nothing was changed\n"
+    again = "run old: had been recovered by commit before, 1 message committed; nothing was changed\n"
     assert shell.run("recover", "old", "--action", "commit", "--select") == again
     assert shell.read("tree", "c")["leaf"] == "older.1"
 

@@ -22,13 +22,19 @@ PLACES: Final[dict[str, Place]] = {
     "demo": Place(
         "demo", "Kill an agent in the middle of its answer, recover the run, compact it, and prove that nothing was lost."
     ),
-    "play": Place("play", "Play a recorded stream as a live run, and commit it."),
+    "play": Place(
+        "play",
+        "Play a recorded stream as a live run, and commit it. `cancel`, Ctrl-C and SIGTERM stop it, and what was said is kept.",
+    ),
     "conversations": Place("listing", "List conversations, newest activity first."),
     "runs": Place("listing", "List runs, open ones too."),
     "show": Place("listing", "Show the transcript of a conversation, and what open runs have said so far."),
     "tree": Place("tree", "Draw the tree of messages: forks, the active path (●), and what has become of each run."),
     "context": Place("context", "Show what a model would be sent of a conversation: a view, which changes nothing."),
-    "events": Place("listing", "Print the events of a conversation, each once, in order."),
+    "events": Place(
+        "listing",
+        "Print the events of a conversation, each once, in order; where a part of its log is gone, what there is, and say so.",
+    ),
     "select": Place("editing", "Follow another turn at the forks of a conversation, until a later one is committed there."),
     "describe": Place("editing", "Say what a list of conversations shows of this one."),
     "cancel": Place("editing", "Ask the program that writes a run to stop; it ends the run itself."),

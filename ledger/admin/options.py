@@ -9,8 +9,6 @@ import typer
 
 from ledger.errors import UnknownConversation, UnknownRun
 from stream.limits import MAX_RUN_ID_BYTES, check_id
-from stream.opening import MEMORY, sqlite_path
-from stream.sqlite.place import can_be_written
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -79,6 +77,9 @@ def is_read_only(settings: Settings) -> bool:
     """Whether a command that looks must leave no trace: it was asked for, or this user can't write what SQLite would."""
     if settings.read_only is not None:
         return settings.read_only
+    from stream.opening import MEMORY, sqlite_path  # noqa: PLC0415 - with the rest of what help does not need
+    from stream.sqlite.place import can_be_written  # noqa: PLC0415
+
     urls = [url for url in (settings.data, settings.log) if url is not None and url != MEMORY]
     return not all(map(can_be_written, map(sqlite_path, urls)))
 
