@@ -4,47 +4,85 @@ What lives here joins the log (`stream`) and the translation (`projector`). A se
 is the only one.
 """
 
-from ledger.context.context import Context
-from ledger.erasure import Erased
-from ledger.errors import (
-    HoldLost,
-    ImportDiffers,
-    LedgerBehind,
-    LedgerDamaged,
-    LedgerDiverged,
-    LedgerError,
-    LogReplaced,
-    NoConversation,
-    NoSend,
-    NothingFits,
-    RunEnded,
-    RunExists,
-    RunLost,
-    RunOpen,
-    SendOvertaken,
-    UnknownConversation,
-    UnknownMedia,
-    UnknownMessage,
-    UnknownRun,
-)
-from ledger.following import OpenRun, Replay
-from ledger.ledger import Ledger
-from ledger.opening import open_ledger
-from ledger.records import ConversationInfo, RunInfo
-from ledger.runs.run import Run
-from ledger.runs.start import ACTIVE_LEAF
-from ledger.tables.media import Media
-from ledger.transcript import Tree
-from ledger.transfer.adoption import ImportedLog
-from ledger.transfer.file_import import ImportedHistory, ImportReport, RefusedFile
-from ledger.transfer.files import FileError
-from ledger.transfer.importing import ImportResult
+from typing import TYPE_CHECKING
+
+from ledger.neighbours import check_neighbours as _check_neighbours
+
+_check_neighbours()
+
+if TYPE_CHECKING:
+    from ledger.context.context import Context
+    from ledger.erasure import Erased
+    from ledger.errors import (
+        HoldLost,
+        ImportDiffers,
+        LedgerBehind,
+        LedgerDamaged,
+        LedgerDiverged,
+        LedgerError,
+        LogReplaced,
+        NoConversation,
+        NoSend,
+        NothingFits,
+        RunEnded,
+        RunExists,
+        RunLost,
+        RunOpen,
+        SendOvertaken,
+        UnknownConversation,
+        UnknownMedia,
+        UnknownMessage,
+        UnknownRun,
+        UnknownToolCall,
+    )
+    from ledger.following import OpenRun, Replay
+    from ledger.ledger import Ledger
+    from ledger.opening import open_ledger
+    from ledger.records import ConversationInfo, RunInfo
+    from ledger.runs.contents import File
+    from ledger.runs.run import Run
+    from ledger.runs.start import ACTIVE_LEAF
+    from ledger.tables.media import Media
+    from ledger.transcript import Tree
+    from ledger.transfer.adoption import ImportedLog
+    from ledger.transfer.file_import import ImportedHistory, ImportReport, RefusedFile
+    from ledger.transfer.files import FileError
+    from ledger.transfer.importing import ImportResult
+else:
+    from stream.on_demand import on_demand as _on_demand
+
+    __getattr__, __dir__ = _on_demand(
+        __name__,
+        {
+            "ledger.context.context": "Context",
+            "ledger.erasure": "Erased",
+            "ledger.errors": (
+                "HoldLost ImportDiffers LedgerBehind LedgerDamaged LedgerDiverged LedgerError LogReplaced NoConversation "
+                "NoSend NothingFits RunEnded RunExists RunLost RunOpen SendOvertaken UnknownConversation UnknownMedia "
+                "UnknownMessage UnknownRun UnknownToolCall"
+            ),
+            "ledger.following": "OpenRun Replay",
+            "ledger.ledger": "Ledger",
+            "ledger.opening": "open_ledger",
+            "ledger.records": "ConversationInfo RunInfo",
+            "ledger.runs.contents": "File",
+            "ledger.runs.run": "Run",
+            "ledger.runs.start": "ACTIVE_LEAF",
+            "ledger.tables.media": "Media",
+            "ledger.transcript": "Tree",
+            "ledger.transfer.adoption": "ImportedLog",
+            "ledger.transfer.file_import": "ImportedHistory ImportReport RefusedFile",
+            "ledger.transfer.files": "FileError",
+            "ledger.transfer.importing": "ImportResult",
+        },
+    )
 
 __all__ = [
     "ACTIVE_LEAF",
     "Context",
     "ConversationInfo",
     "Erased",
+    "File",
     "FileError",
     "HoldLost",
     "ImportDiffers",
@@ -77,5 +115,6 @@ __all__ = [
     "UnknownMedia",
     "UnknownMessage",
     "UnknownRun",
+    "UnknownToolCall",
     "open_ledger",
 ]

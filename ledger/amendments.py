@@ -56,7 +56,7 @@ async def redact(engine: Engine, conversation: str, message_id: str, blocks: Seq
         check_text("reason", reason)
     await _require_message(engine, conversation, message_id, is_open_enough=True)
     message = await engine.tables.message(conversation, message_id)
-    if message is not None and POLICY in message.metadata:
+    if message is not None and POLICY in message.metadata_text:
         await annotate(engine, conversation, message_id, {POLICY: None})
     await _amend(engine, conversation, message_id, ev.MessageRedacted(message_id, raw(text), reason), is_open_enough=True)
 

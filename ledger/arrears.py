@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from ledger.errors import LedgerBehind
 from ledger.kinds import is_reserved
 from ledger.turns import Turns
 from stream import CorruptEvent
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from ledger.catchup import CatchUp
     from ledger.tables.tables import LedgerTables
     from stream import EventStore
 
-_LOG: Final = structlog.get_logger("tailfold.ledger")
+_LOG: Final = Logger("tailfold.ledger")
 _PAGE_STREAMS: Final = 1000
 
 

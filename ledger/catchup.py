@@ -6,8 +6,6 @@ import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import structlog
-
 from ledger.erasure import finish_erasure, is_pending
 from ledger.errors import LedgerBehind
 from ledger.kinds import is_let_go_by_others
@@ -21,6 +19,7 @@ from projector.folds import project
 from projector.foreign import is_of_vocabulary
 from projector.loading import Loaded, restore
 from stream import SnapshotUnreadable, Truncated
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from projector.effects import Effect
     from stream import Bounds, Event, EventStore
 
-_LOG: Final = structlog.get_logger("tailfold.ledger")
+_LOG: Final = Logger("tailfold.ledger")
 _PAGE_EVENTS: Final = 4000  # what one transaction takes in
 _SLICE_EVENTS: Final = 1000  # some 6 ms
 _SNAPSHOT_EVERY_EVENTS: Final = 1000  # a warm start folds at most so many

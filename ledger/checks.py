@@ -51,19 +51,6 @@ def check_blocks(what: str, value: object) -> JsonText:
     raise ValueError(f"{what} must be Blocks whose fields are of their types, and these would not come back as they are")
 
 
-def check_parts(what: str, value: object) -> JsonText:
-    """The parts of a tool's result as JSON text: a text is one of them. Raises `ValueError`."""
-    if isinstance(value, str):
-        return dump([{"kind": "text", "text": value}])
-    parts = check_list(what, value, "dicts with a kind")
-    for number, part in enumerate(parts):
-        if not isinstance(part, dict) or not isinstance(part.get("kind", "text"), str):
-            raise refusal(f"{what}[{number}]", f"a dict with a kind, such as {_A_PART}", part)
-        if part.get("kind", "text") == "text":
-            check_text(f"text of {what}[{number}]", part.get("text"))
-    return check_json(what, list(parts))
-
-
 def check_labels(what: str, value: object) -> list[str]:
     """Returns the labels, or raises `ValueError` for what is no list of texts."""
     return [check_name(f"{what}[{number}]", label) for number, label in enumerate(check_list(what, value, "texts"))]
@@ -88,9 +75,6 @@ def check_limit(what: str, value: object) -> None:
     """Raises `ValueError` unless it is None, or a whole number of at least 0."""
     if value is not None:
         check_position(what, value)
-
-
-_A_PART: Final = '{"kind": "text", "text": "…"}'
 
 
 def _check_keys(what: str, value: object) -> None:

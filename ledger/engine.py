@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
-
 from ledger.arrears import Arrears
 from ledger.catchup import CatchUp
 from ledger.erasure import is_pending
@@ -16,6 +14,8 @@ from projector.validation import validate
 from stream import Bounds, CorruptEvent
 from stream.home import Home
 from stream.limits import check_id
+from stream.logger import Logger
+from stream.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,21 +28,31 @@ if TYPE_CHECKING:
     from projector.events import Body
     from stream import EventStore
 
-_LOG: Final = structlog.get_logger("tailfold.ledger")
+_LOG: Final = Logger("tailfold.ledger")
 
 
 class Engine:
     """One ledger that is open. Operations are functions over it; what only one of them needs does not belong here."""
 
-    __slots__ = ("_arrears", "_catch_up", "home", "projectors", "store", "tables")
+    __slots__ = ("_arrears", "_catch_up", "home", "projectors", "shown_store", "store", "tables")
 
     def __init__(self, store: EventStore, tables: LedgerTables, projectors: Sequence[Projector[Any]] = ()) -> None:
         self.home = Home("this ledger")
         self.store = store
+        self.shown_store = _only_read(store) if tables.database.is_private_copy else store
         self.tables = tables
         self.projectors = tuple(projectors)
         self._catch_up = CatchUp(store, tables)
         self._arrears = Arrears(store, tables, self._catch_up)
+
+    @property
+    def writing(self) -> Engine:
+        """This, for what changes something. Raises `StoreUnusable` where it was opened only to be looked at."""
+        if self.tables.database.is_private_copy:
+            from stream.sqlite.looking import only_looked_at  # noqa: PLC0415 - only where it is looked at
+
+            raise only_looked_at(self.tables.database.path)
+        return self
 
     async def catch_up(self, conversation: str) -> Caught:
         """Takes in what is new in the log of a conversation. Raises `LedgerBehind` where events it needs are gone."""
@@ -93,3 +103,10 @@ class Engine:
         """Drops what is remembered here of a conversation: something else than catch-up has moved the ledger."""
         self._catch_up.forget(conversation)
         self.tables.kept.forget(conversation)
+
+
+def _only_read(store: EventStore) -> EventStore:
+    """What callers are given of a log that is only looked at: what catching up does to its copy is nobody else's."""
+    from stream.sqlite.looking import LookedAtStore  # noqa: PLC0415 - only where it is looked at
+
+    return LookedAtStore.over(store) if isinstance(store, SqliteStore) else store

@@ -16,7 +16,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
-import structlog
 from msgspec.structs import replace
 
 from ledger.tables import erasures
@@ -27,6 +26,7 @@ from projector.state import State
 from stream import CorruptEvent, Producer, ProducerFenced, ProducerGap, SeqConflict, Truncated
 from stream.clock import now_ms
 from stream.limits import MAX_INTEGER
+from stream.logger import Logger
 from stream.sqlite import MEMORY, SqliteStore
 from stream.sqlite.statistics import stream_statistics
 from stream.sqlite.vacuum import clean_file
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from stream import Bounds, EventStore
     from stream.sqlite import Database, Sql
 
-_LOG: Final = structlog.get_logger("tailfold.ledger")
+_LOG: Final = Logger("tailfold.ledger")
 _CLAIM_MS: Final = 5_000
 _POLL_S: Final = 0.05
 

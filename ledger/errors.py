@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 
 class LedgerError(Exception):
     """Base of the errors of this package; errors of the log come through as they are."""
 
 
 class RunOpen(LedgerError):
-    """The conversation's last run has no end yet: wait for it or recover it."""
+    """The conversation's last run has no end yet: wait for it, or recover it if its writer is gone.
 
-    def __init__(self, conversation: str, run_id: str) -> None:
+    `last_event_at` is when that run last wrote, in ms.
+    """
+
+    def __init__(self, conversation: str, run_id: str, last_event_at: int) -> None:
         super().__init__(
-            f"run {run_id!r} of conversation {conversation!r} is still open: "
-            f"wait for its end, or end it with `tailfold recover {run_id} --action commit`"
+            f"run {run_id!r} of conversation {conversation!r} is still open and last wrote at {_moment(last_event_at)}: begin "
+            "with wait=True to come behind it, or name a parent for a branch of its own; if its writer is gone, end it with "
+            f"`tailfold recover {run_id} --action commit`"
         )
-        self.conversation, self.run_id = conversation, run_id
+        self.conversation, self.run_id, self.last_event_at = conversation, run_id, last_event_at
 
 
 class RunExists(LedgerError):
@@ -108,8 +114,19 @@ class LedgerBehind(LedgerError):
         self.conversation, self.needed, self.floor = conversation, needed, floor
 
 
+class UnknownToolCall(LedgerError):
+    """A result was to be recorded of a tool call that nobody has made."""
+
+    def __init__(self, conversation: str, tool_call_id: str) -> None:
+        super().__init__(
+            f"conversation {conversation!r} has no tool call {tool_call_id!r}: record the call before its result, "
+            "with the stream it came in or with `tool_call(name, input, id=…)`"
+        )
+        self.conversation, self.tool_call_id = conversation, tool_call_id
+
+
 class UnknownMedia(LedgerError):
-    """The media store has no such bytes."""
+    """The media store has no such bytes, or not for this conversation."""
 
     def __init__(self, media_id: str) -> None:
         super().__init__(f"there is no media {media_id!r}: it was never added, or erased with its conversation")
@@ -188,3 +205,10 @@ class SendOvertaken(LedgerError):
             "make the context again"
         )
         self.conversation, self.provider = conversation, provider
+
+
+def _moment(at_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(" ", "seconds").replace("+00:00", " UTC")
+    except (OverflowError, ValueError, OSError):  # an import may say anything
+        return f"{at_ms} ms"

@@ -4,36 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
-from ledger.amendments import add_media, annotate, describe, record, redact, select
+from ledger import operations as do
 from ledger.checks import check_ids
-from ledger.context.context import Context, make_context, recover_overflow
-from ledger.context.expansions import expand
-from ledger.context.sends import arrive, begin_send
 from ledger.engine import Engine
-from ledger.exports import export
 from ledger.following import OpenRun, Replay, follow_conversation
 from ledger.listings import find_run, list_anomalies, list_conversations, list_open_runs, list_runs
-from ledger.runs.recovery import cancel, recover
 from ledger.runs.start import ACTIVE_LEAF, Beginning, Parent, RunOptions, Runs
 from ledger.tables.conversations import Page
 from ledger.tables.holds import hold
 from ledger.tables.media import Media, get_media
 from ledger.transcript import Tree, read_transcript, read_tree
-from ledger.transfer.file_import import import_file
-from ledger.transfer.importing import ImportResult, import_history
+from ledger.transfer.formats import AUTO
 from ledger.transfer.progress import untold
-from ledger.transfer.recorded import Recorded
-from ledger.transfer.sources import AUTO
-from ledger.upkeep.backup import back_up, file_of
-from ledger.upkeep.compact import compact, project
-from ledger.upkeep.erase import erase
-from ledger.upkeep.reconcile import reconcile
-from projector.context import Pipeline, ProviderCapabilities, ProviderSession, Refusal, Request, Used
+from projector.context.delta import ProviderCapabilities
 from projector.context.tokens import Tokenizer, estimate
 from projector.formats.shared.history import History
 from stream.checks import check_flag, check_kind
 from stream.limits import check_id, check_position
-from stream.sqlite.statistics import StoreStatistics, store_statistics
 from stream.tasks import finish_anyway
 
 if TYPE_CHECKING:
@@ -42,22 +29,25 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from ledger.catchup import Caught
+    from ledger.context.context import Context
     from ledger.erasure import Erased
     from ledger.records import ConversationInfo, RunInfo
-    from ledger.runs.run import Run
+    from ledger.runs.run import OnError, Run
     from ledger.tables.tables import LedgerTables
     from ledger.transfer.file_import import ImportReport
+    from ledger.transfer.importing import ImportResult
     from ledger.transfer.progress import Progress
     from ledger.upkeep.verify import Finding
     from projector import Block, Compaction, Message, Projector
+    from projector.context import Pipeline, ProviderSession, Refusal, Request, Used
     from projector.context.overflow import Recovery
     from projector.events import Action, ContextExpanded
     from projector.formats import Export
     from projector.run_draft import Anomaly
     from stream import AppendResult, Event, EventStore, NewEvent
+    from stream.sqlite.statistics import StoreStatistics
 
 S = TypeVar("S")
-_PIPELINE: Final = Pipeline()
 _STATELESS: Final = ProviderCapabilities()
 
 
@@ -71,7 +61,7 @@ class Ledger:
 
     def __init__(self, store: EventStore, tables: LedgerTables, projectors: Sequence[Projector[Any]] = ()) -> None:
         self._engine = engine = Engine(store, tables, projectors)
-        self.store, self.tables, self.projectors = engine.store, engine.tables, engine.projectors
+        self.store, self.tables, self.projectors = engine.shown_store, engine.tables, engine.projectors
         self._runs = Runs(engine)
 
     @property
@@ -83,40 +73,43 @@ class Ledger:
     async def begin_run(
         self, conversation: str, *, run_id: str | None = None, parent: str | Parent | None = ACTIVE_LEAF,
         format: str | None = None, trigger: str = "submit", model: str | None = None, provider: str | None = None,  # noqa: A002
-        flush_ms: int = 100,
+        flush_ms: int = 100, on_error: OnError = "failed", wait: bool | float = False,
     ) -> Run:  # fmt: skip
         """Begins a run behind the active leaf, or behind `parent` (None: as a new root); returns when that is durable.
 
-        `format` names what `Run.feed` takes. `flush_ms` is how long a delta may wait to be joined with others, 0
-        keeps each. A run that had begun when the call was cancelled is ended as `cancelled`, before that nothing is
-        left. Raises `RunOpen` while a run on the active leaf has no end and no parent is named, `UnknownMessage` for a
-        parent that is not committed, `RunExists` for an id that was used.
+        `format` names what `Run.feed` takes. A delta waits for at most `flush_ms` to be joined with others; 0 keeps each.
+        If the block raises, what was finished stays on the path, with `on_error="incomplete"` all that had streamed. While a
+        run on the active leaf has no end and no parent is named this raises `RunOpen`; with `wait` it begins behind that run,
+        in the order of the calls of this process, or raises `RunOpen` after so many seconds. If it is cancelled, the run ends
+        as `cancelled` or never began. Raises `UnknownMessage` for a parent that is not committed, `RunExists` for a used id.
         """
-        options = RunOptions(run_id, parent, format, trigger, model, provider, flush_ms)
+        options = RunOptions(run_id, parent, format, trigger, model, provider, flush_ms, on_error, wait)
         return await self._runs.begin(conversation, options)
 
     def run(
         self, conversation: str, *, run_id: str | None = None, parent: str | Parent | None = ACTIVE_LEAF,
         format: str | None = None, trigger: str = "submit", model: str | None = None, provider: str | None = None,  # noqa: A002
-        flush_ms: int = 100,
+        flush_ms: int = 100, on_error: OnError = "failed", wait: bool | float = False,
     ) -> Beginning:  # fmt: skip
         """`async with ledger.run("chat") as run`: begins as `begin_run`, and ends it; `await` of it leaves the end to you."""
-        return Beginning(self._runs, conversation, RunOptions(run_id, parent, format, trigger, model, provider, flush_ms))
+        options = RunOptions(run_id, parent, format, trigger, model, provider, flush_ms, on_error, wait)
+        return Beginning(self._runs, conversation, options)
 
     def fork(
         self, conversation: str, message_id: str, *, run_id: str | None = None,
         format: str | None = None, trigger: str = "submit", model: str | None = None, provider: str | None = None,  # noqa: A002
-        flush_ms: int = 100,
+        flush_ms: int = 100, on_error: OnError = "failed",
     ) -> Beginning:  # fmt: skip
         """A run behind an earlier message; what it supersedes stays readable. Otherwise as `run`."""
         check_id("message_id", message_id)
-        return Beginning(self._runs, conversation, RunOptions(run_id, message_id, format, trigger, model, provider, flush_ms))
+        options = RunOptions(run_id, message_id, format, trigger, model, provider, flush_ms, on_error)
+        return Beginning(self._runs, conversation, options)
 
     async def record(
         self, conversation: str, events: Sequence[NewEvent], *, expected_seq: int | None = None, append_id: str | None = None
     ) -> AppendResult:
         """Appends events that a caller made itself, after checking each body. Raises `InvalidEvent`; the rest as `append`."""
-        return await record(self.engine, conversation, events, expected_seq=expected_seq, append_id=append_id)
+        return await do.record(self.engine.writing, conversation, events, expected_seq=expected_seq, append_id=append_id)
 
     async def take_in(self, conversation: str, history: History) -> ImportResult:
         """Records a history that another program has kept, as `projector.formats.READERS` read it; twice adds nothing.
@@ -124,7 +117,7 @@ class Ledger:
         Its media go to the store. Raises `ImportDiffers` where the conversation holds something else in its place.
         """
         check_kind("history", history, History, "a History")
-        return await import_history(self.engine, conversation, Recorded(history))
+        return await do.import_history(self.engine.writing, conversation, do.Recorded(history))
 
     async def import_file(
         self, path: str | PathLike[str], *, format: str = AUTO, into: str | None = None,  # noqa: A002
@@ -142,15 +135,15 @@ class Ledger:
         can't be stored, `ImportDiffers` where the conversation holds something else in its place, `ValueError` for a
         format that is none, and for `into` with a folder, `InvalidId`.
         """
-        return await import_file(self.engine, path, format=format, into=into, skip_broken=skip_broken, progress=progress)
+        return await do.import_file(self.engine, path, format=format, into=into, skip_broken=skip_broken, progress=progress)
 
     async def select(self, conversation: str, message_id: str) -> None:
         """Makes the path through a committed message active, until a later turn at a fork of it. Raises `UnknownMessage`."""
-        await select(self.engine, conversation, message_id)
+        await do.select(self.engine.writing, conversation, message_id)
 
     async def annotate(self, conversation: str, message_id: str, patch: Mapping[str, Any]) -> None:
         """Merges `patch` into the metadata of a message, also while its run is open. Raises `UnknownMessage`."""
-        await annotate(self.engine, conversation, message_id, patch)
+        await do.annotate(self.engine.writing, conversation, message_id, patch)
 
     async def redact(
         self, conversation: str, message_id: str, blocks: Sequence[Block] = (), *, reason: str | None = None
@@ -159,21 +152,18 @@ class Ledger:
 
         That is no `erase`: the log keeps what was said until it is compacted.
         """
-        await redact(self.engine, conversation, message_id, blocks, reason=reason)
+        await do.redact(self.engine.writing, conversation, message_id, blocks, reason=reason)
 
     async def describe(
         self, conversation: str, *, title: str | None = None, metadata: Mapping[str, Any] | None = None,
         labels: Sequence[str] | None = None, archived: bool | None = None,
     ) -> None:  # fmt: skip
-        """Says what a list of conversations shows. `metadata` is merged, a None in it takes a field away.
-
-        A conversation that is not known yet begins with this.
-        """
-        await describe(self.engine, conversation, title=title, metadata=metadata, labels=labels, archived=archived)
+        """Says what a list shows of a conversation, also of a new one. `metadata` is merged, a None takes a field away."""
+        await do.describe(self.engine.writing, conversation, title=title, metadata=metadata, labels=labels, archived=archived)
 
     async def add_media(self, conversation: str, data: bytes, media_type: str) -> str:
         """Keeps the bytes of an image or a file, once per content; returns the id (SHA-256) that blocks name it by."""
-        return await add_media(self.engine, conversation, data, media_type)
+        return await do.add_media(self.engine.writing, conversation, data, media_type)
 
     async def media(self, media_id: str) -> Media:
         """What was added. Raises `UnknownMedia`, and `LedgerDamaged` for bytes that are not what was added."""
@@ -208,10 +198,10 @@ class Ledger:
         `messages` it is those of a view that are written (`Ledger.context`). Bytes of media are put in from the store.
         Log and ledger stay as they are. Raises `ValueError` for a format that is none.
         """
-        return await export(self.engine, conversation, format, selections=selections, messages=messages)
+        return await do.export(self.engine, conversation, format, selections=selections, messages=messages)
 
     async def context(
-        self, conversation: str, *, provider: str = "", pipeline: Pipeline = _PIPELINE, turn: int | None = None,
+        self, conversation: str, *, provider: str = "", pipeline: Pipeline | None = None, turn: int | None = None,
         run: Run | str | None = None, selections: Mapping[str, str] | None = None,
         capabilities: ProviderCapabilities = _STATELESS, system_prompt: str = "", working_directory: str | None = None,
         mode: Literal["full", "delta"] | None = None, now: int | None = None, used: Used | None = None,
@@ -225,7 +215,7 @@ class Ledger:
         is read) and times in ms. What it decides is recorded before this returns. Raises `UnknownRun`, `UnknownConversation`
         after an erase, `NothingFits` where no message would be left, `ValueError` for what is no turn, time, mode or display.
         """
-        return await make_context(
+        return await do.make_context(
             self.engine, conversation, provider=provider, pipeline=pipeline, turn=turn, run=run, selections=selections,
             capabilities=capabilities, system_prompt=system_prompt, working_directory=working_directory, mode=mode, now=now,
             used=used, display=display,
@@ -240,11 +230,11 @@ class Ledger:
         `request` is an id, or what `read_request` found: an index counts what was written in `format`, without it
         `View.messages`. Where several results stand, all are shown. Raises `ValueError` for a range or format that is none.
         """
-        return await expand(self.engine, context, request, item_range=item_range, reason=reason, format=format)
+        return await do.expand(self.engine.writing, context, request, item_range=item_range, reason=reason, format=format)
 
     async def recover_overflow(self, context: Context, limit_tokens: int, *, tokenizer: Tokenizer = estimate) -> Recovery:
         """Shortens a context that was refused as too long until it fits: `messages` are sent instead, later ones stay so."""
-        return await recover_overflow(self.engine, context, limit_tokens, tokenizer=tokenizer)
+        return await do.recover_overflow(self.engine, context, limit_tokens, tokenizer=tokenizer)
 
     async def begin_send(
         self, context: Context, *, session_id: str | None = None, expires_at: int | None = None
@@ -254,7 +244,7 @@ class Ledger:
         A full one begins a new session, whose id is `session_id`, or made up. Call it before anything is sent. Raises
         `SendOvertaken` for a delta where another send has begun or arrived since the context was made.
         """
-        return await begin_send(self.engine, context, session_id=session_id, expires_at=expires_at)
+        return await do.begin_send(self.engine.writing, context, session_id=session_id, expires_at=expires_at)
 
     async def acknowledge(
         self, context: Context, reply_ids: Collection[str] = (), *, run: Run | str | None = None, session_id: str | None = None,
@@ -264,11 +254,11 @@ class Ledger:
         The answer is looked for on the path that the context is of, or with `run` on that of another open run. Raises
         `NoSend` where this send is not under way: it was acknowledged before, or another one was begun instead.
         """
-        return await arrive(self.engine, context, None, reply_ids, run=run, session_id=session_id)
+        return await do.arrive(self.engine.writing, context, None, reply_ids, run=run, session_id=session_id)
 
     async def received(self, context: Context, ids: Collection[str], *, run: Run | str | None = None) -> ProviderSession:
         """Says after a crash what of a send has arrived, where a program can prove it; that may be nothing."""
-        return await arrive(self.engine, context, check_ids("ids", ids), (), run=run, session_id=None)
+        return await do.arrive(self.engine.writing, context, check_ids("ids", ids), (), run=run, session_id=None)
 
     async def open_runs(self, conversation: str) -> list[OpenRun]:
         """The runs that have no end, with what they have said so far; nothing of it is committed."""
@@ -299,15 +289,15 @@ class Ledger:
     async def recover(self, conversation: str, run_id: str, action: Action, *, select: bool = False) -> RunInfo:
         """Ends an open run whose writer is lost, and fences that writer.
 
-        `commit` keeps everything it has, `fail` its finished messages, `cancel` nothing. On a run that has ended it
-        changes nothing; the answer tells which end counts. With `select` its last message becomes the active leaf even
-        where newer turns are there. Raises `UnknownRun`.
+        `commit` keeps everything it has, `fail` its finished messages, `cancel` nothing, not the user's either. With `select`
+        its last message becomes the active leaf even where newer turns are there. On a run that has ended it changes nothing:
+        the answer tells which end counts (`RunInfo.outcome`, `recovered`). Raises `UnknownRun`.
         """
-        return await recover(self.engine, conversation, run_id, action, select=select)
+        return await do.recover(self.engine.writing, conversation, run_id, action, select=select)
 
     async def cancel(self, conversation: str, run_id: str, *, by: str | None = None) -> bool:
-        """Asks a run's producer to stop (`Run.wait_for_cancel_request`); False if it has ended. Raises `UnknownRun`."""
-        return await cancel(self.engine, conversation, run_id, by=by)
+        """Asks a run's producer to stop (`Run.wait_for_cancel_request`); False if it had ended. Raises `UnknownRun`."""
+        return await do.cancel(self.engine.writing, conversation, run_id, by=by)
 
     def follow(self, conversation: str, *, after: int = 0, incarnation: str | None = None) -> AsyncIterator[Event | Replay]:
         """The conversation's events after a position, each once, in order, and what comes; stop by leaving the loop.
@@ -323,7 +313,7 @@ class Ledger:
         Compaction keeps snapshots of the projectors this ledger was opened with, so that what they know is not lost
         with the log. Raises `SnapshotUnreadable` for one that came too late: the beginning of the log is gone.
         """
-        return await project(self.engine, projector, conversation)
+        return await do.project(self.engine, projector, conversation)
 
     async def compact(
         self, conversation: str, *, replay_window: int = 0, drop_unkept: bool = False, dry_run: bool = False
@@ -334,7 +324,9 @@ class Ledger:
         not known here, unless one of the ledger's projectors `keeps` them; with `drop_unkept` they go, and are counted. A
         `dry_run` changes nothing; the answer says what binds the floor. Raises `NoConversation` for a stream that is none.
         """
-        return await compact(self.engine, conversation, replay_window=replay_window, drop_unkept=drop_unkept, dry_run=dry_run)
+        return await do.compact(
+            self.engine, conversation, replay_window=replay_window, drop_unkept=drop_unkept, dry_run=dry_run
+        )
 
     def hold(self, conversation: str | None = None, *, through: int = 0) -> AbstractAsyncContextManager[str]:
         """While the block lasts, no compaction in any process goes beyond `through`, of one conversation or of all.
@@ -342,7 +334,7 @@ class Ledger:
         The hold of a process that is killed ends a minute later. An `erase` is not held. A process that sleeps for longer
         has lost its hold: the block is cancelled, or at its end raises `HoldLost`.
         """
-        return hold(self.tables, conversation, through)
+        return hold(self.engine.writing.tables, conversation, through)
 
     @overload
     async def erase(self, conversation: str) -> Erased: ...
@@ -355,12 +347,12 @@ class Ledger:
         are gone from the file and its write-ahead log, unless the answer says why not. Backups keep what they have.
         With `more` the answer is a list, the file is written anew once for all, and none goes if one of them is unknown.
         """
-        erased = await erase(self.engine, (conversation, *more))
+        erased = await do.erase(self.engine.writing, (conversation, *more))
         return erased if more else erased[0]
 
     def reconcile(self, conversation: str | None = None, *, repair: bool = False) -> AsyncIterator[Finding]:
         """How ledger and log differ, of one conversation or all; `repair` mends. See `ledger.upkeep.reconcile.reconcile`."""
-        return reconcile(self.engine, conversation, repair=repair)
+        return do.reconcile(self.engine.writing if repair else self.engine, conversation, repair=repair)
 
     async def backup(self, target: str, *, log_target: str | None = None) -> int:
         """Copies log and ledger to the file `target` while they are in use; returns its size in bytes.
@@ -368,12 +360,12 @@ class Ledger:
         Of a log that lies elsewhere the copy is `log_target`; nothing leaves the log meanwhile. The copies are whole or
         absent. Raises `StoreUnusable` for a target that exists or can't be written, `StoreFull`, `StoreBusy`.
         """
-        return await back_up(self.engine, target, log_target)
+        return await do.back_up(self.engine, target, log_target)
 
     async def statistics(self, *, exact: bool = False) -> StoreStatistics:
         """What the file holds; `exact` looks at every row. Raises `StoreUnusable` where there is no file of both."""
         check_flag("exact", exact)
-        return await store_statistics(file_of(self.engine).database, exact=exact)
+        return await do.store_statistics(do.file_of(self.engine).database, exact=exact)
 
     async def catch_up(self, conversation: str) -> Caught:
         """Takes in what is new in the log of a conversation."""
@@ -395,5 +387,5 @@ class Ledger:
     async def _close(self) -> None:
         if not self._engine.home.has_ended():
             await self._runs.close()
-        await self.store.close()
+        await self._engine.store.close()
         await self.tables.database.close()

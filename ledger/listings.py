@@ -40,8 +40,8 @@ async def list_conversations(engine: Engine, page: Page) -> AsyncIterator[Conver
         yield info
 
 
-async def list_runs(engine: Engine, conversation: str | None, *, status: str | None) -> AsyncIterator[RunInfo]:
-    """See `Ledger.runs`."""
+async def list_runs(engine: Engine, conversation: str | None, *, status: str | None, after: int = 0) -> AsyncIterator[RunInfo]:
+    """See `Ledger.runs`; `after` is the seq at which the last run of the page before began, in one conversation."""
     if status is not None:
         check_choice("status", status, STATUSES)
     if conversation is not None:
@@ -49,7 +49,7 @@ async def list_runs(engine: Engine, conversation: str | None, *, status: str | N
     else:
         await engine.catch_up_all()
     states = _States(engine)
-    async for run in engine.tables.runs(conversation, only_open=status in ("open", "created", "streaming")):
+    async for run in engine.tables.runs(conversation, only_open=status in ("open", "created", "streaming"), after=after):
         told = await states.of(run) if run.status == "open" else run
         if status in (None, told.status) or (status == "open" and told.outcome is None):
             yield told

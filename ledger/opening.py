@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ledger.errors import LogReplaced
 from ledger.ledger import Ledger
@@ -11,6 +11,7 @@ from ledger.tables.tables import LedgerTables
 from projector import Projector
 from stream import MemoryStore, Opening, open_store
 from stream.checks import check_flag, check_kind, check_list, check_name, check_text
+from stream.opening import MEMORY as MEMORY_URL
 from stream.opening import sqlite_path
 from stream.sqlite import MEMORY, Database, Durability, SqliteStore, open_database
 from stream.tasks import finish_anyway
@@ -27,43 +28,78 @@ def open_ledger(
     create: bool = True,
     durability: Durability = "full",
     take_over_log: bool = False,
+    read_only: bool = False,
 ) -> Opening[Ledger]:
     """Opens the ledger at `url`, and the log in the same file, or at `log`.
 
     `memory:` keeps both in memory. `async with open_ledger(url) as ledger` closes it at the end. Compaction keeps
     snapshots of `projectors`, too. With `create=False` a missing file is an error. Raises `StoreUnusable`, and
     `LogReplaced` for a log elsewhere that is not this ledger's, unless it is to `take_over_log` (as `reconcile` does).
+
+    With `read_only` nothing is written, neither to the files nor beside them, and this user need not be able to: what is
+    looked at is a copy of this process alone, of all that was there when it was opened. What the log has beyond the ledger
+    is taken in there, and an older file is brought to the newest form. Whatever would change something raises
+    `StoreUnusable`; a file must be there, and `memory:` is a `ValueError`.
     """
     check_text("url", url)
     if log is not None:
         check_name("log", log)
     for number, projector in enumerate(check_list("projectors", projectors, "Projectors")):
         check_kind(f"projectors[{number}]", projector, Projector, "a Projector")
-    check_flag("create", create)
-    check_flag("take_over_log", take_over_log)
+    for name, flag in (("create", create), ("take_over_log", take_over_log), ("read_only", read_only)):
+        check_flag(name, flag)
+    if read_only and MEMORY_URL in (url, log):
+        raise ValueError("memory: begins empty, there is nothing to look at: open it without read_only")
+    return Opening(_Place(url, log, projectors, create, durability, take_over_log, read_only).open)
 
-    async def make() -> Ledger:
-        store = await open_store(url if log is None else log, create=create, durability=durability)
+
+class _Place(NamedTuple):
+    url: str
+    log: str | None
+    projectors: Sequence[Projector[Any]]
+    create: bool
+    durability: Durability
+    take_over_log: bool
+    read_only: bool
+
+    async def open(self) -> Ledger:
+        store = await self._open_log(self.url if self.log is None else self.log)
         database: Database | None = None
         try:
-            database = await _database(store)
+            database = await self._open_database(store)
             tables = await LedgerTables.attach(database)
-            if log is not None:
-                await _know_log(tables, store.incarnation, take_over=take_over_log)
-            return Ledger(store, tables, projectors)
+            if self.log is not None:
+                await _know_log(tables, store.incarnation, take_over=self.take_over_log)
+            return Ledger(store, tables, self.projectors)
         except BaseException:
             if database is not None:
                 await finish_anyway(database.abandon())
             await store.close()
             raise
 
-    async def _database(store: MemoryStore | SqliteStore) -> Database:
-        if log is None and isinstance(store, SqliteStore):
-            return store.database
-        path = MEMORY if log is None else sqlite_path(url)
-        return await open_database(path, create=create, durability=durability)
+    async def _open_log(self, url: str) -> MemoryStore | SqliteStore:
+        if not self.read_only:
+            return await open_store(url, create=self.create, durability=self.durability)
+        copy = await _copy(sqlite_path(url))
+        try:
+            return await SqliteStore.attach(copy)
+        except BaseException:
+            await finish_anyway(copy.abandon())
+            raise
 
-    return Opening(make)
+    async def _open_database(self, store: MemoryStore | SqliteStore) -> Database:
+        if self.log is None and isinstance(store, SqliteStore):
+            return store.database
+        path = MEMORY if self.log is None else sqlite_path(self.url)
+        if self.read_only:
+            return await _copy(path)
+        return await open_database(path, create=self.create, durability=self.durability)
+
+
+async def _copy(path: str) -> Database:
+    from stream.sqlite.private_copy import open_private_copy  # noqa: PLC0415 - as a rule nobody needs it
+
+    return await open_private_copy(path)
 
 
 async def _know_log(tables: LedgerTables, incarnation: str, *, take_over: bool) -> None:

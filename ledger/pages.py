@@ -17,10 +17,18 @@ if TYPE_CHECKING:
     from ledger.tables.conversations import Page
 
 
-async def read_page(engine: Engine, page: Page) -> tuple[list[ConversationInfo], str | None]:
-    """The conversations of a page, and the cursor of the next one; None where this is the last."""
+async def read_page(
+    engine: Engine, page: Page, within: tuple[str, ...] | None = None
+) -> tuple[list[ConversationInfo], str | None]:
+    """The conversations of a page, and the cursor of the next one; None where this is the last.
+
+    `within`: only ids that begin with one of these prefixes, beside that of the page.
+    """
     wanted = page if page.limit is None else page._replace(limit=page.limit + 1)  # one more tells whether there is a next
-    found = [info async for info in list_conversations(engine, wanted)]
+    prefixes = [page.prefix] if within is None else _narrowed(page.prefix, within)
+    found = [info for each in prefixes async for info in list_conversations(engine, wanted._replace(prefix=each))]
+    if len(prefixes) > 1:
+        found.sort(key=lambda info: (info.active_at, info.conversation), reverse=True)
     shown = found[: page.limit]
     return shown, make_cursor(shown[-1]) if 0 < len(shown) < len(found) else None
 
@@ -46,3 +54,13 @@ def read_cursor(cursor: str) -> ConversationInfo:
     except (binascii.Error, ValueError) as error:
         raise ValueError(f"{cursor[:80]!r} is no cursor: take the one that the page before ended with") from error
     return ConversationInfo(place[0], 0, 0, None, 0, place[1])
+
+
+def _narrowed(prefix: str, within: tuple[str, ...]) -> list[str]:
+    """The prefixes of what begins with `prefix` and with one of the others; none of them covers another."""
+    found: list[str] = []
+    for each in sorted(within):  # the shorter one first
+        longer = max(prefix, each, key=len)
+        if longer.startswith(prefix) and longer.startswith(each) and not longer.startswith(tuple(found)):
+            found.append(longer)
+    return found

@@ -18,8 +18,8 @@ class ConversationInfo(msgspec.Struct, frozen=True, gc=False):
     """One line of a listing of conversations.
 
     `messages` counts what is on any path, `projected_seq` is how far of the log the ledger has taken in, `active_at` the
-    time (ms) of the newest message. `metadata` maps names to JSON text; `labels` of it, a list of texts, can be asked
-    for. `erased` says how much there was of a conversation that was erased.
+    time (ms) of the newest message. `metadata_text` is what it holds of `metadata`, each value as JSON text; `labels` of it,
+    a list of texts, can be asked for. `erased` says how much there was of a conversation that was erased.
     """
 
     conversation: str
@@ -30,20 +30,25 @@ class ConversationInfo(msgspec.Struct, frozen=True, gc=False):
     active_at: int
     archived: bool = False
     title: str | None = None
-    metadata: dict[str, JsonText] = {}
+    metadata_text: dict[str, JsonText] = msgspec.field(default_factory=dict, name="metadata")
     erased: dict[str, Any] | None = None
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Names and values that were noted of it, made anew of their JSON each time they are asked for."""
+        return {name: decode(text) for name, text in self.metadata_text.items()}
 
     @property
     def labels(self) -> list[str]:
         """The texts in `labels` of its metadata."""
-        found = decode(self.metadata.get("labels", "[]"))
+        found = decode(self.metadata_text.get("labels", "[]"))
         return [label for label in found if isinstance(label, str)] if isinstance(found, list) else []
 
 
 def present_conversation(info: ConversationInfo) -> dict[str, Any]:
     """What is listed of a conversation as plain values, JSON text decoded."""
     record: dict[str, Any] = msgspec.to_builtins(info)
-    return record | {"labels": info.labels, "metadata": {name: plain(text) for name, text in info.metadata.items()}}
+    return record | {"labels": info.labels, "metadata": {name: plain(text) for name, text in info.metadata_text.items()}}
 
 
 class RunInfo(msgspec.Struct, frozen=True, gc=False):

@@ -18,7 +18,7 @@ Amendment = MessageAnnotated | MessageRedacted | BlockAnnotated | ToolApproval
 def amend_message(message: Message, body: Amendment) -> Message:
     """A message of a run that ended, with an amendment. Raises `Refused`."""
     if isinstance(body, MessageAnnotated):
-        return replace(message, metadata=message.metadata | read_patch(body))
+        return replace(message, metadata_text=message.metadata_text | read_patch(body))
     if isinstance(body, MessageRedacted):
         return replace(message, blocks=tuple(redacted_blocks(body)))
     if isinstance(body, ToolApproval):

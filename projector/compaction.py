@@ -6,8 +6,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-import structlog
-
 from projector.foreign import count_unkept, first_unkept
 from projector.loading import Loaded, load, restore
 from projector.projector import Projector
@@ -15,6 +13,7 @@ from stream import Snapshot, SnapshotNeeded, SnapshotUnreadable
 from stream.checks import check_flag, check_kind, check_list, check_mapping, shown
 from stream.clock import now_ms
 from stream.limits import check_position
+from stream.logger import Logger
 from stream.snapshots import outdated
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 Truncate = Callable[[int, str | None], Awaitable[tuple[int, str | None]]]
 """Raises the floor at most to what it is given, which the reason beside it binds; says where it is then, and what binds it."""
-_LOG = structlog.get_logger("tailfold.projector")
+_LOG = Logger("tailfold.projector")
 UNKEPT: Final = "unkept"
 
 

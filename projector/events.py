@@ -24,6 +24,8 @@ Kind = Literal[
     "media", "source", "refusal", "compaction", "data", "provider",
 ]  # fmt: skip
 
+MessageStatus = Literal["complete", "partial"]
+
 
 class Body(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Base of all bodies; `TYPE` is the event's type."""
@@ -229,7 +231,7 @@ class MessageFinished(Body, frozen=True):
 
     TYPE: ClassVar = "message.finished"
     message_id: str
-    status: Literal["complete", "partial"]
+    status: MessageStatus
 
 
 class MessageAnnotated(Body, frozen=True):

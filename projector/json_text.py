@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -24,6 +25,7 @@ NOTHING: Final = msgspec.Raw()
 """An absent field of free form; always this one object, so that it is left out when it is written."""
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SPACE: Final = " \t\n\r"
+_HALVES: Final = re.compile("[\ud800-\udfff]")
 
 
 def learn(*kinds: type[msgspec.Struct]) -> None:
@@ -108,8 +110,9 @@ def encode(value: Any) -> bytes:
     except UnicodeEncodeError:
         pass
     if isinstance(value, msgspec.Struct):
-        fields = ((name, getattr(value, name)) for name in value.__struct_fields__)
-        defaults = dict(zip(reversed(value.__struct_fields__), reversed(value.__struct_defaults__), strict=False))
+        names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+        defaults = dict(zip(reversed(value.__struct_encode_fields__), reversed(value.__struct_defaults__), strict=False))
+        fields = ((name, getattr(value, attribute)) for name, attribute in names)
         body = (f"{dump(name)}:{_text_of(field)}" for name, field in fields if not _is_default(name, field, defaults))
         return ("{" + ",".join(body) + "}").encode()
     return dump(value).encode()
@@ -130,6 +133,15 @@ def dump(value: object) -> JsonText:
         return json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidJson(_why(error)) from error
+
+
+def readable(value: object) -> JsonText:
+    """As `dump`, with text of any writing as it is; only halves of a sign are escapes. Raises `InvalidJson`."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidJson(_why(error)) from error
+    return text if text.isascii() else _HALVES.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
 
 
 def plain(text: JsonText) -> Any:
@@ -155,9 +167,9 @@ def text_of(value: msgspec.Raw) -> JsonText | None:
 def _convert(fields: dict[str, JsonText], kind: Any) -> Any:
     known = {}
     for field in msgspec.structs.fields(kind):
-        if field.name in fields:
-            text = fields[field.name]
-            known[field.name] = raw(text) if field.type is msgspec.Raw else json.loads(text)
+        if field.encode_name in fields:
+            text = fields[field.encode_name]
+            known[field.encode_name] = raw(text) if field.type is msgspec.Raw else json.loads(text)
     return msgspec.convert(known, kind)
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-import structlog
-
 from projector.json_text import InvalidJson
 from projector.projector import Projector
 from stream import Snapshot, SnapshotUnreadable, Truncated
 from stream.checks import check_kind
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from stream import EventStore, SnapshotStore
 
 S = TypeVar("S")
-_LOG = structlog.get_logger("tailfold.projector")
+_LOG = Logger("tailfold.projector")
 
 
 class Loaded(NamedTuple, Generic[S]):

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from projector.events import Kind, MessageStatus, Role
 from projector.json_text import InvalidJson, JsonText, decode, is_json, plain
 
-FREE_FORM: Final = ("opaque", "input", "parts", "approval")
+if TYPE_CHECKING:
+    BlockKind = Kind | Literal["tool_result"]
+else:
+    BlockKind = str  # what a redaction or a later version has put in a block is read as it is
+FREE_FORM: Final = ("opaque", "input_text", "parts", "approval")
 """The fields of a block that are JSON text."""
+CALLS: Final = ("tool_call", "server_tool_call")
+_SHOWN: Final = ("opaque", "input", "parts", "approval")
 
 
 class Block(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One part of a message, in the provider's order.
 
     `number` is how events name it. `text` holds the joined deltas (for tool calls the arguments as text), `sealed`
-    is false for a block that was never finished. Fields of free form are JSON text. `approval` is the newest
-    `{approval_id, approved}` of a tool call that a human was asked about.
+    is false for a block that was never finished. Fields of free form are JSON text; of a tool call `input_text`, where the
+    text is not its input as it stands. `approval` is the newest `{approval_id, approved}` of a call that a human was asked
+    about.
     """
 
-    kind: str
+    kind: BlockKind
     number: int = 0
     text: str = ""
     sealed: bool = False
@@ -31,7 +39,7 @@ class Block(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     fields: dict[str, str] = {}
     signature: str | None = None
     opaque: JsonText | None = None
-    input: JsonText | None = None
+    input_text: JsonText | None = msgspec.field(default=None, name="input")
     parse: str | None = None
     status: str | None = None
     parts: JsonText | None = None
@@ -39,10 +47,26 @@ class Block(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     approval: JsonText | None = None
 
     @property
-    def arguments(self) -> Any:
-        """The parsed input of a tool call; None while it is not whole."""
-        text = self.input or self.text
-        return decode(text) if self.sealed and self.parse != "bad" and text else None
+    def input(self) -> Any:
+        """The input of a tool call, made anew each time; None while it is not whole, where it is no JSON, of other blocks."""
+        text = self.input_text or self.text
+        if self.kind not in CALLS or not self.sealed or self.parse == "bad" or not text:
+            return None
+        try:
+            return decode(text)
+        except InvalidJson:
+            return None
+
+    @property
+    def result(self) -> Any:
+        """What a tool gave, made anew each time: text, the JSON value it was, or the parts there are; None of other blocks."""
+        match decode(self.parts) if self.parts else None:
+            case [{"kind": "text", "text": text, **more}] if not more:
+                return text
+            case [{"kind": "data", "text": str(text), **more}] if not more and is_json(text):
+                return decode(text)
+            case parts:
+                return parts
 
 
 class Unknown(msgspec.Struct, frozen=True, gc=False):
@@ -56,22 +80,27 @@ class Unknown(msgspec.Struct, frozen=True, gc=False):
 class Message(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One model response, one user's input, one tool result. `seq` is that of its first event, `created_at` in ms.
 
-    `status` is `partial` where it was never finished. `metadata` maps names to JSON text. A message is a value that all
-    who read it may share: nothing in it is to be changed, also not in its dicts.
+    `status` is `partial` where it was never finished. A message is a value that all who read it may share: nothing in it
+    is to be changed, also not in its dicts. `metadata_text` is what it holds of `metadata`, each value as JSON text.
     """
 
     id: str
     parent_id: str | None
     run_id: str
-    role: str
-    status: str
+    role: Role
+    status: MessageStatus
     blocks: tuple[Block, ...]
     created_at: int
     seq: int
     name: str | None = None
     provider_ref: str | None = None
-    metadata: dict[str, JsonText] = {}
+    metadata_text: dict[str, JsonText] = msgspec.field(default_factory=dict, name="metadata")
     unknown: tuple[Unknown, ...] = ()
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Names and values that were noted of it, made anew of their JSON each time they are asked for."""
+        return {name: decode(text) for name, text in self.metadata_text.items()}
 
     @property
     def text(self) -> str:
@@ -89,7 +118,7 @@ def read_blocks(text: JsonText) -> list[Block]:
         for name in FREE_FORM:
             value = getattr(block, name)
             if value is not None and not is_json(value):
-                raise InvalidJson(f"{name} of block {number} is no JSON text")
+                raise InvalidJson(f"{name.removesuffix('_text')} of block {number} is no JSON text")
         if not all(is_json(citation) for citation in block.citations):
             raise InvalidJson(f"a citation of block {number} is no JSON text")
     return blocks
@@ -99,8 +128,8 @@ def present(message: Message) -> dict[str, Any]:
     """The message as plain values, JSON text decoded; absent fields are left out."""
     shown: dict[str, Any] = msgspec.to_builtins(message)
     shown["blocks"] = [_present_block(block) for block in message.blocks]
-    if message.metadata:
-        shown["metadata"] = {name: plain(text) for name, text in message.metadata.items()}
+    if message.metadata_text:
+        shown["metadata"] = {name: plain(text) for name, text in message.metadata_text.items()}
     for unknown in shown.get("unknown", ()):
         unknown["fields"] = {name: plain(text) for name, text in unknown["fields"].items()}
     return shown
@@ -108,7 +137,7 @@ def present(message: Message) -> dict[str, Any]:
 
 def _present_block(block: Block) -> dict[str, Any]:
     shown: dict[str, Any] = msgspec.to_builtins(block)
-    for name in FREE_FORM:
+    for name in _SHOWN:
         if name in shown:
             shown[name] = plain(shown[name])
     if block.citations:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
-from projector.events import MessageAnnotated, MessageRedacted
+from projector.events import MessageAnnotated, MessageRedacted, MessageStatus, Role
 from projector.json_text import InvalidJson, JsonText, dump, split, text_of
-from projector.message import Block, Unknown, read_blocks
+from projector.message import CALLS, Block, Unknown, read_blocks
 from projector.persistent import GrowingList, GrowingTable, GrowingText
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from projector import events
-
-CALLS: Final = ("tool_call", "server_tool_call")
 
 
 class Anomaly(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -57,12 +55,12 @@ class MessageDraft(msgspec.Struct, frozen=True, gc=False):
     """A message of a run that is open. What is sealed is kept apart from what still grows."""
 
     id: str
-    role: str
+    role: Role
     seq: int
     created_at: int
     name: str | None = None
     provider_ref: str | None = None
-    status: str | None = None
+    status: MessageStatus | None = None
     live: dict[int, BlockDraft] = {}
     sealed: GrowingTable[int, tuple[int, Block]] = GrowingTable()
     metadata: dict[str, JsonText] = {}
@@ -192,7 +190,7 @@ def _as_ended(block: Block, body: events.BlockSealed) -> Block:
         sealed=True,
         signature=block.signature if body.signature is None else body.signature,
         opaque=block.opaque if opaque is None else opaque,
-        input=text_of(body.input),
+        input_text=text_of(body.input),
         parse=body.parse,
     )
 

@@ -87,7 +87,7 @@ def _freeze(run: RunDraft, draft: MessageDraft, parent: str | None) -> Message:
         seq=draft.seq,
         name=draft.name,
         provider_ref=draft.provider_ref,
-        metadata=draft.metadata,
+        metadata_text=draft.metadata,
         unknown=tuple(draft.unknown),
     )
 

@@ -4,6 +4,8 @@ What lives here knows opaque bytes, sequence numbers, time and producers. What a
 `projector`'s.
 """
 
+from typing import TYPE_CHECKING
+
 from stream.errors import (
     CorruptEvent,
     Diverged,
@@ -22,10 +24,8 @@ from stream.errors import (
     StreamError,
     Truncated,
 )
-from stream.follow import follow
+from stream.follow import follow  # now, and so is the next: they lie in modules of their own names
 from stream.follow_all import follow_all
-from stream.memory import MemoryStore
-from stream.opening import Opening, open_store
 from stream.records import (
     AppendResult,
     Bounds,
@@ -38,8 +38,24 @@ from stream.records import (
     SnapshotInfo,
     StreamInfo,
 )
-from stream.snapshots import SnapshotStore, retain
-from stream.store import EventStore
+
+if TYPE_CHECKING:
+    from stream.memory import MemoryStore
+    from stream.opening import Opening, open_store
+    from stream.snapshots import SnapshotStore, retain
+    from stream.store import EventStore
+else:
+    from stream.on_demand import on_demand as _on_demand
+
+    __getattr__, __dir__ = _on_demand(
+        __name__,
+        {
+            "stream.memory": "MemoryStore",
+            "stream.opening": "Opening open_store",
+            "stream.snapshots": "SnapshotStore retain",
+            "stream.store": "EventStore",
+        },
+    )
 
 __all__ = [
     "AppendResult",

@@ -87,6 +87,11 @@ class Follower:
         self._page_events = _FIRST_EVENTS
         self.after = after
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether more is known to be there than it was given."""
+        return self.after < self._tail.head
+
     async def next(self) -> tuple[Event, ...]:
         """The next events, in order, each once; `()` now and then while there are none, and where some have gone.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -11,10 +11,14 @@ from projector import Block, Message
 from projector.formats.shared.history import text_block, text_parts
 from projector.formats.shared.payloads import opaque
 
+if TYPE_CHECKING:
+    from projector.events import MessageStatus, Role
+    from projector.message import BlockKind
 
-def message(name: str, role: str, *blocks: Block, status: str = "complete", **metadata: str) -> Message:
+
+def message(name: str, role: Role, *blocks: Block, status: MessageStatus = "complete", **metadata: str) -> Message:
     numbered = tuple(replace(block, number=number) for number, block in enumerate(blocks))
-    return Message(name, None, "r", role, status, numbered, 0, 0, metadata=metadata)
+    return Message(name, None, "r", role, status, numbered, 0, 0, metadata_text=metadata)
 
 
 def user(name: str, text: str = "hi") -> Message:
@@ -52,7 +56,7 @@ EVERY_KIND: Final = [
 
 
 def make_block(
-    kind: str, text: str, ref: str, kept: str | None, given_input: str, sealed: bool, signature: str | None,  # noqa: FBT001
+    kind: BlockKind, text: str, ref: str, kept: str | None, given_input: str, sealed: bool, signature: str | None,  # noqa: FBT001
 ) -> Block:  # fmt: skip
     is_call = kind in ("tool_call", "server_tool_call")
     has_ref = is_call or kind in ("server_tool_result", "tool_result")

@@ -65,7 +65,7 @@ def alike(ours: Sequence[Message], theirs: Sequence[Message]) -> bool:
     """Whether the ledger gives what the fold gives; times of messages without one are those of the ledger."""
 
     def key(message: Message) -> tuple[Any, ...]:
-        return message.id, message.parent_id, message.role, message.status, message.blocks, message.metadata
+        return message.id, message.parent_id, message.role, message.status, message.blocks, message.metadata_text
 
     return [key(message) for message in ours] == [key(message) for message in theirs]
 

@@ -125,10 +125,10 @@ def replace_parent(body: ev.Body, parent: str | None) -> ev.Body:
 def differing_calls(answer: list[ev.Body], history: History) -> list[str]:
     """The calls of an answer that the history sent next has with another name or input; a client may leave some out."""
     made = [block for message in Conversation("", None, {}, [answer], 0).messages for block in message.blocks]
-    ours = {block.tool_call_id: (block.name, block.arguments) for block in made if block.kind == "tool_call"}
+    ours = {block.tool_call_id: (block.name, block.input) for block in made if block.kind == "tool_call"}
     sent = [block for draft in history.drafts for block in draft.blocks if block.kind == "tool_call"]
     return [
-        f"{block.name}({block.arguments}), not {ours[block.tool_call_id]}"
+        f"{block.name}({block.input}), not {ours[block.tool_call_id]}"
         for block in sent
-        if block.tool_call_id in ours and ours[block.tool_call_id] != (block.name, block.arguments)
+        if block.tool_call_id in ours and ours[block.tool_call_id] != (block.name, block.input)
     ]

@@ -48,7 +48,7 @@ def missing_of_log(said: Said, stored: Stored) -> Iterator[str]:
     for text in said.texts:
         if text.strip() and text not in texts and not any(text in whole for whole in told.values()):
             yield f"the text {text[:60]!r} is nowhere"
-    made = [(block.tool_call_id, block.name, block.arguments, block.text) for block in blocks if block.tool_call_id]
+    made = [(block.tool_call_id, block.name, block.input, block.text) for block in blocks if block.tool_call_id]
     for call in said.calls:
         is_there = any(
             call.id in (None, ref)

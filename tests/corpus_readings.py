@@ -126,7 +126,7 @@ def _counts(usage: Usage) -> tuple[int | None, int | None]:
 def _told(chain: Sequence[Message], runs: dict[str, RunInfo]) -> str:
     """All that is told of messages beside what they say."""
     own = {message.run_id: runs[message.run_id] for message in chain if message.run_id in runs}
-    said = [text for message in chain for text in (message.provider_ref or "", *message.metadata.values())]
+    said = [text for message in chain for text in (message.provider_ref or "", *message.metadata_text.values())]
     said += [block.provider_ref or "" for message in chain for block in message.blocks]
     for run in own.values():
         said += [run.finish_reason or "", run.model or "", *run.usage]
@@ -151,7 +151,7 @@ def _says(chain: Sequence[Message], answer: Answer) -> bool:
         return False
     made = [block for message in chain for block in message.blocks if block.kind == "tool_call"]
     return len(made) == len(answer.calls) and all(
-        block.name == call.name and call.id in (None, block.tool_call_id) and _same(call, block.arguments, block.text)
+        block.name == call.name and call.id in (None, block.tool_call_id) and _same(call, block.input, block.text)
         for call, block in zip(answer.calls, made, strict=True)
     )
 

@@ -67,7 +67,7 @@ def count_logs(name: str, file: File, records: list[dict[str, Any]]) -> None:
         file.counts["aborted turns"] += reasons["aborted"]
         file.counts["error turns"] += reasons["error"]
         messages = [message for one in file.conversations for message in one.messages]
-        notes = [message.metadata["compaction"] for message in messages if "compaction" in message.metadata]
+        notes = [message.metadata_text["compaction"] for message in messages if "compaction" in message.metadata_text]
         file.counts["compactions"] += sum(len(json.loads(note)) for note in notes)
 
 

@@ -24,7 +24,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn
 
 import typer.main
 
@@ -149,6 +149,9 @@ def _import_all() -> None:
                 importlib.import_module(module.name)
     sys.modules["__main__"].__package__ = ""  # as in the script `tailfold`: else a usage says `python -m tests.…`
     typer.main.get_command = functools.cache(typer.main.get_command)  # it takes longer than most commands
+    commands: Any = typer.main.get_command(importlib.import_module("ledger.admin.app").app)
+    for name in commands.list_commands(None):
+        commands.get_command(None, name)
     for words in (["--help"], ["--data", "/nowhere/at.db", "runs", "c", "--json"]):  # what is imported by need is, too
         sys.argv = ["tailfold", *words]
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):

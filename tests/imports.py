@@ -35,7 +35,9 @@ async def told(ledger: Ledger, conversation: str, branch: Any = "active") -> lis
 
 def said(messages: list[Message]) -> list[Any]:
     at = {message.id: place for place, message in enumerate(messages)}
-    return [(one.role, one.status, one.name, one.blocks, one.metadata, one.parent_id and at[one.parent_id]) for one in messages]
+    return [
+        (one.role, one.status, one.name, one.blocks, one.metadata_text, one.parent_id and at[one.parent_id]) for one in messages
+    ]
 
 
 async def check_order(ledger: Ledger) -> None:

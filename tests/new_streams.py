@@ -35,7 +35,7 @@ def read(name: str, document: Any) -> list[Message]:
 def said(blocks: Sequence[Block]) -> list[tuple[Any, ...]]:
     """What blocks say: their kind, text, the name and input of calls, and how many citations they have."""
     return [
-        (block.kind, block.name, block.tool_call_id, block.arguments)
+        (block.kind, block.name, block.tool_call_id, block.input)
         if block.kind == "tool_call"
         else (block.kind, block.text, len(block.citations))
         for block in blocks

@@ -83,9 +83,7 @@ def answer_of(message: Message) -> Answer:
     """The same of a message that Tailfold holds; tools of the server are no calls."""
     said = [block.text for block in message.blocks if block.kind in ("text", "refusal")]
     thought = [block.text for block in message.blocks if block.kind == "reasoning"]
-    calls = [
-        (block.name or "", block.tool_call_id or "", block.arguments) for block in message.blocks if block.kind == "tool_call"
-    ]
+    calls = [(block.name or "", block.tool_call_id or "", block.input) for block in message.blocks if block.kind == "tool_call"]
     return Answer("".join(said), "\n\n".join(thought), calls)
 
 

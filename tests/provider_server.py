@@ -42,7 +42,7 @@ _OPENAI: Final[list[dict[str, Any]]] = [
 
 
 class _Handler(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:  # noqa: N802 - the name of the base class
+    def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
         events = _ANTHROPIC if self.path == "/v1/messages" else _OPENAI
         is_right = self.path in ("/v1/messages", "/v1/responses") and asked["stream"] is True

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import strategies as st
 
 from ledger import Ledger, RunExists, RunLost, RunOpen, UnknownMessage
-from tests.talk import finished, new, said, started
+from tests.talk import finished, give_unasked, new, said, started
 from tests.tree_model import Questions, TreeModel, ask, told_by
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class Talk:
     async def say(self, run: Run, how: str) -> None:
         with suppress(RunLost):
             if how == "result":
-                await run.tool_result("call", "done")
+                await give_unasked(run, "call", "done")
             elif how == "text":
                 await run.text("some")
             else:
@@ -239,7 +239,7 @@ class Talk:
             assert told.recovered == action
         model = await self.model()
         left = [kept.id for kept in model.everything if kept.run == run_id and kept.on_path]
-        chosen = [("branch.selected", left[-1])] if select and left else []
+        chosen = [("branch.selected", left[-1])] if select and left and ended else []
         assert [(event.type, _about(event)) for event in events] == [*ended, *chosen]
 
     async def record(self, *events: NewEvent) -> None:

@@ -85,7 +85,7 @@ def folded_parts(messages: Iterable[Message]) -> list[list[Part]]:
             citations = [json.loads(citation)["source"] for citation in block.citations]
             is_call = block.kind in ("tool_call", "server_tool_call")
             parts.append(
-                Part(block.kind, block.text, block.signature or "", block.arguments if is_call else None, payload, citations)
+                Part(block.kind, block.text, block.signature or "", block.input if is_call else None, payload, citations)
             )
         found.append(parts)
     return found

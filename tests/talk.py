@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ledger.runs.answer import end
+from projector import events as ev
+from projector.formats.shared.history import text_parts
+from projector.json_text import raw
 from stream import Event, NewEvent
+
+if TYPE_CHECKING:
+    from ledger import Run
+    from projector.events import ToolStatus
 
 
 def new(kind: str, /, **body: Any) -> NewEvent:
@@ -71,3 +79,9 @@ def conversation() -> list[NewEvent]:
         new("block.delta", message_id="r2.1", block=0, text=" and more"),
         new("custom", name="n", value=1),
     ]
+
+
+async def give_unasked(run: Run, tool_call_id: str, text: str, status: ToolStatus = "ok") -> None:
+    """The result of a call that nobody has made, as others record such: a run itself takes none."""
+    result = ev.ToolResult(run.run_id, run._mint(), tool_call_id, status, raw(text_parts(text)))
+    await run._put([*end(run._answer), result], None)

@@ -89,7 +89,7 @@ def test_names_of_the_python_package_are_understood() -> None:
     ]
     messages, _, _ = feed(RUN, *events, DONE)
     assert shape(messages) == [["assistant", "text:x", "tool_call:"], ["tool", "tool_result:"]]
-    assert (messages[0].blocks[1].arguments, messages[1].blocks[0].parts) == ({}, '[{"kind":"text","text":"y"}]')
+    assert (messages[0].blocks[1].input, messages[1].blocks[0].parts) == ({}, '[{"kind":"text","text":"y"}]')
 
 
 def test_a_call_that_begins_once_more_and_what_nobody_began_change_nothing() -> None:
@@ -125,9 +125,9 @@ def answers(ref: str, call_id: str, content: str) -> dict[str, Any]:
 
 def test_a_snapshot_gives_the_arguments_that_no_event_gave() -> None:
     messages, bodies, _ = feed(RUN, *call("c"), result("c"), *text("m", "x"), snapshot(USER, calls("q", "c", '{"a": 1}')), DONE)
-    assert messages[0].blocks[0].arguments == {"a": 1}
+    assert messages[0].blocks[0].input == {"a": 1}
     assert messages[0].status == "complete"
-    assert feed(RUN, *call("c"), result("c"), DONE)[0][0].blocks[0].arguments == {}
+    assert feed(RUN, *call("c"), result("c"), DONE)[0][0].blocks[0].input == {}
     assert raw_events(bodies)[1:2] == [snapshot(USER, calls("q", "c", '{"a": 1}'))]  # the text is not in it
 
 

@@ -52,7 +52,7 @@ def parsed(messages: Iterable[Message]) -> list[tuple[Any, ...]]:
     def value(block: Block) -> Block:
         if block.kind != "tool_call":
             return block
-        return replace(block, text=json.dumps(json.loads(block.input or block.text), sort_keys=True), input=None)
+        return replace(block, text=json.dumps(json.loads(block.input_text or block.text), sort_keys=True), input_text=None)
 
     return blocks_said(replace(message, blocks=tuple(map(value, message.blocks))) for message in messages)
 
@@ -71,7 +71,7 @@ def test_a_recorded_stream_says_what_an_independent_reading_says(path: Path) -> 
             found.append({"type": block.kind, "text": block.text})
         elif block.kind == "tool_call":
             asked = {"approval": json.loads(block.approval)["approval_id"]} if block.approval else {}
-            found.append({"type": "tool", "id": block.tool_call_id, "name": block.name, "input": block.arguments} | asked)
+            found.append({"type": "tool", "id": block.tool_call_id, "name": block.name, "input": block.input} | asked)
         else:
             [part] = json.loads(block.parts or "[]")
             next(part for part in found if part.get("id") == block.tool_call_id)["output"] = part["text"]

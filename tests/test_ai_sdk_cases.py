@@ -44,7 +44,8 @@ START, STEP, OVER, FINISH = chunk("start", messageId="m"), chunk("start-step"), 
 
 def shape(messages: Iterable[Message]) -> list[list[str]]:
     return [
-        [message.role, *(f"{block.kind}:{block.text or block.input or ''}" for block in message.blocks)] for message in messages
+        [message.role, *(f"{block.kind}:{block.text or block.input_text or ''}" for block in message.blocks)]
+        for message in messages
     ]
 
 
@@ -131,11 +132,11 @@ def test_the_input_of_a_tool_is_kept_as_it_was_streamed() -> None:
     deltas = [chunk("tool-input-delta", toolCallId="c", inputTextDelta=piece) for piece in (written[:5], written[5:])]
     begin, whole = calls("c", json.loads(written))
     [message] = feed(START, STEP, begin, *deltas, whole, FINISH)[0]
-    assert (message.blocks[0].text, message.blocks[0].input, message.blocks[0].parse) == (written, None, "ok")
+    assert (message.blocks[0].text, message.blocks[0].input_text, message.blocks[0].parse) == (written, None, "ok")
     [other] = feed(START, STEP, begin, *deltas, whole | {"input": {"other": 1}}, FINISH)[0]
-    assert (other.blocks[0].text, other.blocks[0].arguments) == ('{"other":1}', {"other": 1})
+    assert (other.blocks[0].text, other.blocks[0].input) == ('{"other":1}', {"other": 1})
     [text] = feed(START, STEP, begin | {"inputEncoding": "text"}, *deltas, whole | {"input": written}, FINISH)[0]
-    assert (text.blocks[0].text, text.blocks[0].arguments) == (written, written)
+    assert (text.blocks[0].text, text.blocks[0].input) == (written, written)
 
 
 def test_a_tool_of_the_provider_has_its_result_in_the_same_message() -> None:

@@ -111,7 +111,7 @@ def test_each_step_is_a_message_with_the_results_of_its_tools_behind_it() -> Non
     signed = [block for block in said[0].blocks if block.signature is not None]
     assert [(block.signature, signer_of(block)) for block in signed] == [("c2ln", "anthropic"), ("dHM=", "google")]
     assert said[0].blocks[1].opaque == opaque("anthropic", '{"type":"redacted_thinking","data":"x="}')
-    assert said[0].blocks[4].arguments == {"x": [1.5, None]}
+    assert said[0].blocks[4].input == {"x": [1.5, None]}
 
 
 def test_messages_of_every_kind_are_a_stream_that_the_client_takes() -> None:

@@ -169,8 +169,8 @@ def test_the_input_of_a_tool_that_is_given_at_the_start_is_kept_byte_for_byte() 
     given = f'{{"type":"tool_use","id":"toolu_1","name":"f","input":{INPUT}}}'
     block = only_block(begin(given), close())
     assert (block.kind, block.name, block.tool_call_id, block.text) == ("tool_call", "f", "toolu_1", "")
-    assert (block.input, block.parse, block.opaque) == (INPUT, "ok", None)
-    assert block.arguments["s"] == "\ud83d"
+    assert (block.input_text, block.parse, block.opaque) == (INPUT, "ok", None)
+    assert block.input["s"] == "\ud83d"
     [message] = messages(START.replace('"content":[]', f'"content":[{given}]'), STOP)
     assert message.blocks == (block,)
 
@@ -178,17 +178,17 @@ def test_the_input_of_a_tool_that_is_given_at_the_start_is_kept_byte_for_byte() 
 def test_the_input_of_a_tool_that_comes_in_deltas_is_kept_byte_for_byte_wherever_it_is_cut() -> None:
     for cut in range(1, len(INPUT)):
         block = only_block(TOOL, arguments(INPUT[:cut]), arguments(""), arguments(INPUT[cut:]), close())
-        assert (block.text, block.parse, block.arguments["nul"]) == (INPUT, "ok", "\0")
+        assert (block.text, block.parse, block.input["nul"]) == (INPUT, "ok", "\0")
 
 
 def test_an_input_that_breaks_off_is_kept_and_marked_as_bad() -> None:
     block = only_block(TOOL, arguments('{"a": [1'), close())
-    assert (block.text, block.parse, block.sealed, block.arguments) == ('{"a": [1', "bad", True, None)
+    assert (block.text, block.parse, block.sealed, block.input) == ('{"a": [1', "bad", True, None)
 
 
 def test_a_tool_without_arguments_has_the_input_it_was_given() -> None:
     block = only_block(TOOL, arguments(""), close())
-    assert (block.input, block.parse, block.arguments) == ("{}", "ok", {})
+    assert (block.input_text, block.parse, block.input) == ("{}", "ok", {})
 
 
 def test_a_pair_of_surrogates_cut_in_two_is_one_character_and_a_lone_one_stays() -> None:
@@ -284,7 +284,7 @@ def test_a_block_that_its_end_has_once_more_is_the_one_at_the_end() -> None:
     ]
     [message] = fold(feed(START, TEXT, text("Pay 100"), ends[0], tool, piece, ends[1], STOP)[1]).all_messages()
     assert [block.text for block in message.blocks] == ["Pay not 100", '{"a":2}']
-    assert message.blocks[1].arguments == {"a": 2}
+    assert message.blocks[1].input == {"a": 2}
 
 
 def test_usage_that_lists_what_it_leaves_out_is_the_last_word() -> None:

@@ -209,7 +209,7 @@ def test_a_whole_response_is_what_its_stream_would_have_given() -> None:
             other.signature,
             other.tool_call_id,
         )
-        assert json.loads(one.input or "0") == json.loads(other.input or "0")
+        assert json.loads(one.input_text or "0") == json.loads(other.input_text or "0")
     assert write([streamed]).payload["messages"][0]["content"][0] == THINKING
     refused = {"type": "message", "role": "assistant", "content": [], "stop_reason": "refusal"}
     [draft] = next(read(json.dumps(refused))).drafts

@@ -88,18 +88,18 @@ def test_a_kind_of_store_that_is_not_there_is_named(url: str) -> None:
 def test_a_file_that_may_not_be_written_says_so(mode: int) -> None:
     with tempfile.TemporaryDirectory() as folder:  # a place of pytest's own is closed to others again with each session
         Path(folder).chmod(0o755)
-        done = show_as_nobody(Shell(Path(folder)), mode)
+        done = describe_as_nobody(Shell(Path(folder)), mode)
     assert done.returncode == 2, done.stderr
     assert ("can't be written" if mode else "can't be read") in done.stderr
     assert done.stderr.count("\n") == 1
 
 
-def show_as_nobody(shell: Shell, mode: int) -> subprocess.CompletedProcess[str]:
+def describe_as_nobody(shell: Shell, mode: int) -> subprocess.CompletedProcess[str]:
     shell.play()
     shell.data.chmod(mode)
     script = "import os, sys; from ledger.admin.app import run_app; assert run_app() == 0; "  # imports all there is
     script += "os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.exit(run_app())"
-    command = [sys.executable, "-c", script, *shell.command("show", "c")[5:]]
+    command = [sys.executable, "-c", script, *shell.command("describe", "c", "--title", "t")[5:]]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -123,7 +123,7 @@ def test_what_is_unknown_is_named(shell: Shell) -> None:
     "words",
     [
         ["recover", "x", "--action", "forget"], ["events", "c", "--after", "-1"], ["compact", "c", "--replay-window", "-1"],
-        ["events", "c", "--after", "many"], [*play(SAMPLE), "--rate", "0"], ["dance"], ["play"], ["show"],
+        ["events", "c", "--after", "many"], [*play(SAMPLE), "--rate", "0"], ["play"], ["show"],
     ],
 )  # fmt: skip
 def test_wrong_words_are_a_usage_error(shell: Shell, words: list[str]) -> None:
@@ -227,7 +227,7 @@ def test_an_error_after_a_whole_response_keeps_that_response_in_the_transcript(s
     file = tmp_path / "error.jsonl"
     again = [LINES[0].replace("msg_sample_0001", "msg_sample_0002"), *LINES[1:20]]
     file.write_text("\n".join([*LINES, *again, '{"type":"error","error":{"type":"overloaded_error"}}']), encoding="utf-8")
-    assert "failed, 1 messages" in shell.play(file=file, code=1)
+    assert "failed, 1 message" in shell.play(file=file, code=1)
     [message] = shell.read("show", "c")["messages"]
     assert (message["provider_ref"], message["status"]) == ("msg_sample_0001", "complete")
     [run] = shell.read("runs")

@@ -54,7 +54,7 @@ async def test_usage_id_model_and_reason_of_every_answer_are_kept(ledger: Ledger
     assert [message.role for message in one.messages] == ["user", "assistant", "tool", "assistant"]
     assert is_line(one)
     assert [message.provider_ref for message in one.messages] == [None, "c1", None, "c2"]
-    assert [message.metadata.get("model") for message in one.messages] == [None, '"model-c1"', None, '"model-c2"']
+    assert [message.metadata_text.get("model") for message in one.messages] == [None, '"model-c1"', None, '"model-c2"']
     assert [run.finish_reason for run in one.runs if run.usage] == ["tool_calls", "stop"]
     assert [(used.input, used.output) for run in one.runs for used in run.usage.values()] == [(10, 20), (30, 4)]
 

@@ -58,14 +58,14 @@ def test_fragments_of_a_call_join_by_index_and_ids_that_come_again_change_nothin
         call(index=0, id="a", function={"arguments": ":1}"}),
     )
     assert (first.name, first.tool_call_id, first.text, first.parse) == ("f", "a", '{"x":1}', "ok")
-    assert (second.name, second.tool_call_id, second.arguments) == ("g", "b", [1])
+    assert (second.name, second.tool_call_id, second.input) == ("g", "b", [1])
 
 
 def test_calls_without_an_index_are_told_apart_by_their_ids() -> None:
     found = blocks(
         call(id="a", function={"name": "f", "arguments": {"x": 1.50}}), call(id="b", function={"name": "f", "arguments": "{}"})
     )
-    assert [(each.tool_call_id, each.arguments) for each in found] == [("a", {"x": 1.5}), ("b", {})]
+    assert [(each.tool_call_id, each.input) for each in found] == [("a", {"x": 1.5}), ("b", {})]
 
 
 def test_whole_calls_that_all_have_the_same_index_are_several_calls() -> None:
@@ -77,7 +77,7 @@ def test_a_call_without_an_id_gets_the_same_one_each_time() -> None:
     [found] = blocks(call(index=0, function={"name": "f", "arguments": "{}"}))
     assert found.tool_call_id == "r.1.0"
     [old] = blocks(delta(function_call={"name": "f", "arguments": '{"a"'}), delta(function_call={"arguments": ":1}"}))
-    assert (old.name, old.arguments, old.tool_call_id) == ("f", {"a": 1}, "r.1.0")
+    assert (old.name, old.input, old.tool_call_id) == ("f", {"a": 1}, "r.1.0")
 
 
 def test_a_call_whose_name_comes_later_keeps_its_arguments() -> None:
@@ -91,7 +91,7 @@ def test_a_custom_tool_takes_text_which_stands_inside_an_object() -> None:
     [found] = blocks(
         call(index=0, id="a", type="custom", custom={"name": "sql", "input": "SELECT "}), call(index=0, custom={"input": "1"})
     )
-    assert (found.text, found.arguments, found.parse) == ("SELECT 1", {"input": "SELECT 1"}, "ok")
+    assert (found.text, found.input, found.parse) == ("SELECT 1", {"input": "SELECT 1"}, "ok")
 
 
 def test_what_another_maker_adds_to_a_call_is_kept_and_goes_back_only_where_it_is_asked_for() -> None:

@@ -247,7 +247,7 @@ def test_naughty_strings_come_through(text: str) -> None:
         event("tool-call-start", 0, tool_calls=call), ends(),
     ]  # fmt: skip
     [message], _, _ = played("cohere", events)
-    assert (message.text, message.blocks[1].name, message.blocks[1].arguments) == (f"{text}.", text, {text: text})
+    assert (message.text, message.blocks[1].name, message.blocks[1].input) == (f"{text}.", text, {text: text})
 
 
 @pytest.mark.parametrize(

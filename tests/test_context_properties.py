@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from ledger import NothingFits, RunLost, open_ledger
+from ledger import NothingFits, RunLost, UnknownToolCall, open_ledger
 from projector.context.budget import SUMMARY, Budget
 from projector.context.chain import ChainSession
 from projector.context.expiration import ExpirationRules
@@ -29,7 +29,7 @@ from projector.context.tokens import weight_of
 from projector.context.tool_groups import SYNTHETIC, answers, calls_of, group, ids_of, pair
 from projector.json_text import encode
 from tests.faults.sizes import size
-from tests.talk import new
+from tests.talk import give_unasked, new
 from tests.test_context_broken import CUT as SHORT
 from tests.test_context_broken import LONG, expiring, fill, results_of, summing
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from projector import Message
     from projector.context.report import Change
     from projector.context.stage import Stage
+    from projector.events import ToolStatus
 
 pytestmark = pytest.mark.anyio
 WORDS: Final = ("rain in Rome", "prices of pianos", "\U0001f600 é " * 40, "", "line of a report\n" * 30, "x")
@@ -93,7 +94,11 @@ async def take(ledger: Ledger, turn: Turn, number: int) -> None:
             choice = {"index": 0, "delta": {"content": text or None, "tool_calls": asked}, "finish_reason": "tool_calls"}
             await run.feed({"id": f"q{number}-{place}", "choices": [choice]})
         else:
-            await run.tool_result(f"t{ref}", text, status="ok" if how == "result" else "error")
+            status: ToolStatus = "ok" if how == "result" else "error"
+            try:
+                await run.tool_result(f"t{ref}", text, status=status)
+            except UnknownToolCall:
+                await give_unasked(run, f"t{ref}", text, status)
     if turn.ends == "commit":
         await run.close()
         await ledger.recover("c", f"r{number}", "commit")
@@ -206,7 +211,7 @@ def check_changes(view: View) -> None:
 
 
 def ahead_of_results(messages: Sequence[Message]) -> list[Message]:
-    return list(itertools.takewhile(lambda one: one.role != "tool" and "result" not in one.metadata, messages))
+    return list(itertools.takewhile(lambda one: one.role != "tool" and "result" not in one.metadata_text, messages))
 
 
 async def build(ledger: Ledger, talk: list[Turn]) -> None:

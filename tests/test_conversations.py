@@ -60,7 +60,7 @@ async def test_conversations_have_titles_labels_and_metadata_and_can_be_put_away
     await ledger.describe("c", metadata={"a": None, "b": [True]})
     [info] = [info async for info in ledger.conversations(label="x")]
     assert (info.conversation, info.title, info.labels) == ("c", "Ünder \ud800 way", ["x", "y"])
-    assert info.metadata == {"big": str(2**200), "labels": '["x","y"]', "b": "[true]"}
+    assert info.metadata_text == {"big": str(2**200), "labels": '["x","y"]', "b": "[true]"}
     assert sorted(await ids(ledger, label="y")) == ["c", "d"]
     assert await ids(ledger, title="OTHER") == ["d"]
     assert await ids(ledger, prefix="d") == ["d"]
@@ -128,7 +128,7 @@ async def test_what_comes_after_a_run_has_ended_amends_its_messages(ledger: Ledg
     await ledger.record("c", [new("tool.approval", tool_call_id="cäll", approval_id="a", approved=True)])
     await ledger.record("c", [new("run.usage", run_id="r", request_id="q", input=7)])
     [message] = await ledger.transcript("c")
-    assert message.metadata == {"rating": "5"}
+    assert message.metadata_text == {"rating": "5"}
     assert message.blocks[0].citations == ('{"kind": "url"}',)
     assert json.loads(message.blocks[1].approval or "") == {"approval_id": "a", "approved": True}
     assert [run.usage["q"].input async for run in ledger.runs("c")] == [7]
@@ -166,7 +166,7 @@ async def test_a_message_of_an_open_run_is_annotated_too(ledger: Ledger) -> None
         message_id = await run.message("user", "x")
         await run.flush()
         await ledger.annotate("c", message_id, {"a": 1})
-    assert [message.metadata for message in await ledger.transcript("c")] == [{"a": "1"}]
+    assert [message.metadata_text for message in await ledger.transcript("c")] == [{"a": "1"}]
 
 
 async def test_media_is_kept_once_and_checked(ledger: Ledger) -> None:

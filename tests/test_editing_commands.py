@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from ledger import Ledger
 
 
+SELDOM: Final = pytest.mark.heavy
+SELDOM_SEEN: Final = ("incomplete", "failed", "commit", "fail")
+
+
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
@@ -87,13 +91,86 @@ def test_a_run_id_that_several_conversations_use_needs_its_conversation(shell: S
 def test_an_old_run_that_is_recovered_hides_nothing_unless_it_is_selected(shell: Shell) -> None:
     async def job(ledger: Ledger) -> None:
         await ledger.record("c", [*turns(1, "a"), started("old", "a0.1"), *said("old", "old.1", "old")])
-        await ledger.record("c", turns(1, "b", "a0.1"))
+        await ledger.record("c", [started("older", "a0.1"), *said("older", "older.1", "older"), *turns(1, "b", "a0.1")])
 
     fill(shell, job)
     assert shell.read("recover", "old", "--action", "commit")["status"] == "superseded"
     assert shell.read("tree", "c")["leaf"] == "b0.1"
-    assert shell.read("recover", "old", "--action", "commit", "--select")["recovered"] == "commit"
-    assert shell.read("tree", "c")["leaf"] == "old.1"
+    assert shell.read("recover", "older", "--action", "commit", "--select")["recovered"] == "commit"
+    assert shell.read("tree", "c")["leaf"] == "older.1"
+    again = "run old: had been recovered by commit before, 1 message committed; nothing was changed\n"
+    assert shell.run("recover", "old", "--action", "commit", "--select") == again
+    assert shell.read("tree", "c")["leaf"] == "older.1"
+
+
+@pytest.mark.parametrize("end", ["completed", "cancelled", "cancel", *(pytest.param(e, marks=SELDOM) for e in SELDOM_SEEN)])
+def test_what_is_asked_of_a_run_that_has_ended_changes_nothing_and_is_told(shell: Shell, end: str) -> None:
+    """It is an error only where another end was asked for."""
+
+    async def job(ledger: Ledger) -> None:
+        run = await ledger.begin_run("c", run_id="r")
+        await run.message("user", "q")
+        await run.flush()
+        if end in ("commit", "fail", "cancel"):
+            await run.close()
+            await ledger.recover("c", "r", end)  # type: ignore[arg-type]
+        else:
+            await run.finish(end)  # type: ignore[arg-type]
+
+    fill(shell, job)
+    before = shell.run("events", "c")
+    like = {"completed": "commit", "incomplete": "commit", "failed": "fail", "cancelled": None}.get(end, end)
+    for action in ("commit", "fail", "cancel"):
+        told = shell.run("recover", "r", "--action", action, "--select", code=0 if action == like else 1)
+        how = "been recovered by" if like == end else "ended as"
+        assert told.startswith(f"run r: had {how} {end} before, ")
+        assert told.endswith("; nothing was changed\n")
+        record = shell.read("recover", "r", "--action", action, code=0 if action == like else 1)
+        assert (record["recovered"] or record["outcome"]) == end
+    assert shell.run("events", "c") == before
+
+
+async def keep_open(ledger: Ledger) -> None:
+    await ledger.record("c", [*turns(1, "a")])
+    run = await ledger.begin_run("c", run_id="r")
+    await run.message("user", "What is the capital of France, and what was it before?")
+    await run.tool_call("look", {})
+    await run.flush()
+
+
+WHAT: Final = "2 messages (user 'What is the capital of France, and what…'; assistant [tool_call])"
+
+
+def test_a_recovery_that_takes_away_says_what(shell: Shell) -> None:
+    fill(shell, keep_open)
+    told = shell.run("recover", "r", "--action", "cancel")  # where nobody can be asked it does as it is told
+    assert told == (
+        "run r: cancelled, recovered by cancel, 0 messages committed\n"
+        f"not in the transcript any more, but in the log until it is compacted: {WHAT}\n"
+    )
+    assert [message["id"] for message in shell.read("show", "c")["messages"]] == ["a0.1"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [("y\n", []), ("n\n", []), pytest.param("\n", [], marks=SELDOM), pytest.param(None, ["--yes"], marks=SELDOM)],
+)
+def test_a_person_is_asked_before_a_recovery_takes_something_away(shell: Shell, answer: str | None, words: list[str]) -> None:
+    fill(shell, keep_open)
+    leader, terminal = pty.openpty()
+    if answer is not None:
+        os.write(leader, answer.encode())
+    done = subprocess.run(
+        shell.command("recover", "r", "--action", "cancel", *words), stdin=terminal, capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+    os.close(leader)
+    os.close(terminal)
+    is_done = answer in ("y\n", None)
+    assert (f"Take away what run 'r' has said, {WHAT}? [y/N]:" in done.stderr) == (answer is not None)
+    assert done.returncode == (0 if is_done else 2)
+    assert ("run 'r' is open as before" in done.stderr) == (not is_done)
+    assert [run["status"] for run in shell.read("runs")][-1] == ("cancelled" if is_done else "streaming")
 
 
 def test_a_conversation_is_described_for_lists(shell: Shell) -> None:

@@ -103,7 +103,7 @@ async def test_nothing_of_an_erased_conversation_is_left_in_any_file_and_the_oth
         assert info is not None
         assert info.erased is not None
         assert (told.messages, told.runs) == (info.erased["messages"], info.erased["runs"]) == (8, 5)
-        assert (info.title, info.metadata, info.leaf, info.messages, info.runs) == (None, {}, None, 0, 0)
+        assert (info.title, info.metadata_text, info.leaf, info.messages, info.runs) == (None, {}, None, 0, 0)
         assert (before[-1].messages, before[-1].runs) == (8, 5)
         assert await ledger.transcript("c", branch="all") == []
         assert [run async for run in ledger.runs("c")] == []

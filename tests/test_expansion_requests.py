@@ -237,9 +237,9 @@ def test_texts_are_ranges_and_ids_go_before_nothing() -> None:
 
 @pytest.mark.parametrize("piece", ["{", '{"a":', '{"a": "', "[{", '{"a": 1000000000000000000000000000000}'])
 def test_an_answer_that_is_made_to_be_slow_is_read_in_time(piece: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     read_request(piece * 30_000 + "expand-message")
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_objects_are_found_in_order_and_not_within_each_other() -> None:

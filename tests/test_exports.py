@@ -168,8 +168,8 @@ def once_more(messages: list[Message]) -> list[Message]:
 
 def blocks_of(message: Message) -> list[Any]:
     return [
-        (block.kind, block.text if block.kind != "tool_call" else json.loads(block.input or block.text or "{}"), block.sealed,
-         block.name, block.tool_call_id, block.signature, block.opaque and json.loads(block.opaque))
+        (block.kind, block.text if block.kind != "tool_call" else json.loads(block.input_text or block.text or "{}"),
+         block.sealed, block.name, block.tool_call_id, block.signature, block.opaque and json.loads(block.opaque))
         for block in message.blocks
     ]  # fmt: skip
 

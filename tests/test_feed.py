@@ -322,6 +322,7 @@ async def test_what_the_feed_asks_does_not_grow_with_the_streams(tmp_path: Path)
     assert steps[0] < 100
 
 
+@pytest.mark.heavy
 async def test_a_token_does_not_grow_with_the_streams_of_batches(tmp_path: Path) -> None:
     """It holds the heads of those that have changed since the last mark, which are few however many go into a batch."""
     async with open_store(str(tmp_path / "log.db")) as store:

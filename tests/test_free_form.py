@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ledger import Ledger
+    from projector.events import Role
 
 SHAPES: Final = (
     "null", "5", "-1.5", "1e400", "true", '"x"', '""', '"\\ud800"', "[]", "[5]", "[null]", '["x"]', "[[]]", "[{}]", "{}",
@@ -28,7 +29,7 @@ SHAPES: Final = (
     '{"role":5,"content":{}}',
 )  # fmt: skip
 MAKERS: Final = ("anthropic", "openai", "chat", "ai-sdk", "ag-ui", "langchain", "google", "bedrock", "pydantic-ai", "nobody")
-KINDS: Final = (
+KINDS: Final[tuple[Any, ...]] = (
     "text", "reasoning", "redacted_reasoning", "tool_call", "server_tool_call", "server_tool_result", "media", "source",
     "refusal", "compaction", "data", "provider", "tool_result", "of another time",
 )  # fmt: skip
@@ -37,15 +38,15 @@ CALL: Final = Block("tool_call", 0, "{}", sealed=True, name="f", tool_call_id="t
 
 def path(block: Block, **metadata: str) -> list[Message]:
     """A talk in which an odd block stands among good ones."""
-    role = "tool" if block.kind == "tool_result" else "assistant"
-    said = [
+    role: Role = "tool" if block.kind == "tool_result" else "assistant"
+    said: list[tuple[Role, tuple[Block, ...]]] = [
         ("user", (Block("text", 0, "a question", sealed=True),)),
         ("assistant", (Block("text", 0, "an answer", sealed=True), CALL)),
         (role, (block,)),
         ("user", (Block("text", 0, "the last word", sealed=True),)),
     ]
     return [
-        Message(f"r.{number}", None, "r", role, "complete", blocks, 0, number, metadata=metadata)
+        Message(f"r.{number}", None, "r", role, "complete", blocks, 0, number, metadata_text=metadata)
         for number, (role, blocks) in enumerate(said, 1)
     ]
 
@@ -56,7 +57,7 @@ def write_all(messages: list[Message]) -> dict[str, Any]:
     written |= {name: write_stream(messages, name) for name in STREAM_WRITERS}
     for export in written.values():
         json.dumps(export.payload, allow_nan=False)
-    for name in WRITERS if not messages[0].metadata else ():  # metadata of a format's own name may say it otherwise
+    for name in WRITERS if not messages[0].metadata_text else ():  # metadata of a format's own name may say it otherwise
         assert "the last word" in json.dumps(written[name].payload), name
     return written
 
@@ -75,7 +76,7 @@ def test_payloads_of_any_shape_bar_no_export(maker: str) -> None:
 def test_citations_inputs_parts_and_metadata_of_any_shape_bar_no_export(shape: str) -> None:
     write_all(path(Block("text", 0, "said", sealed=True, citations=(shape, '{"title":"good"}'))))
     for kind in ("tool_call", "server_tool_call"):
-        write_all(path(Block(kind, 0, "", sealed=True, name="n", tool_call_id="u", input=shape)))
+        write_all(path(Block(kind, 0, "", sealed=True, name="n", tool_call_id="u", input_text=shape)))
         write_all(path(Block(kind, 0, shape[:-1], sealed=True, name="n", tool_call_id="u")))
     names = dict.fromkeys(
         ("anthropic", "chat", "responses", "ag-ui", "ai-sdk", "langchain", "pydantic-ai", "openai", "x"), shape

@@ -55,7 +55,7 @@ def test_naughty_strings_come_through_text_names_ids_and_inputs(text: str) -> No
         ],
     )[0]
     call = message.blocks[-1]
-    assert (message.text, call.name, call.arguments) == (f"{text}.", text, {text: [text]})
+    assert (message.text, call.name, call.input) == (f"{text}.", text, {text: [text]})
     assert call.tool_call_id == (text or "r.1.call1")
     chunks: list[Chunk] = [
         {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"text": f"{text}."}}},
@@ -68,7 +68,7 @@ def test_naughty_strings_come_through_text_names_ids_and_inputs(text: str) -> No
     ]
     [message] = feed(bedrock(), chunks)[0]
     call = message.blocks[-1]
-    assert (message.text, call.name, call.tool_call_id, call.arguments) == (f"{text}.", text, text, {text: text})
+    assert (message.text, call.name, call.tool_call_id, call.input) == (f"{text}.", text, text, {text: text})
 
 
 @needs_data
@@ -86,7 +86,7 @@ def test_every_json_vector_is_kept_as_a_tools_input_and_marked_as_what_it_is() -
         if is_json(given):
             whole = f'{{"candidates":[{{"content":{{"parts":[{{"functionCall":{{"name":"f","args":{given}}}}}]}}}}]}}'
             [message] = feed(gemini(), [whole])[0]
-            assert message.blocks[0].input == given.strip(" \t\r\n")
+            assert message.blocks[0].input_text == given.strip(" \t\r\n")
 
 
 def test_a_part_with_a_signature_is_a_block_of_its_own_and_kept_byte_for_byte() -> None:
@@ -117,12 +117,12 @@ def test_arguments_that_come_by_path_are_put_together_and_never_guessed() -> Non
     ]  # fmt: skip
     [message] = feed(gemini(), [begin, *map(text_chunk, grown), text_chunk({"functionCall": {}}, finishReason="STOP")])[0]
     [call] = message.blocks
-    assert (call.arguments, call.parse) == ({"a": [{"b": "xy"}, 1.5], "k.e]y": {"n": None}, 'q"q': True}, "ok")
+    assert (call.input, call.parse) == ({"a": [{"b": "xy"}, 1.5], "k.e]y": {"n": None}, 'q"q': True}, "ok")
     for wrong in ("$.a[7]", "$.a.b", "a", "", "$", "$.", "$[0]", "$.a[0]"):
         [message] = feed(
             gemini(), [begin, *map(text_chunk, grown), text_chunk(partial(wrong, stringValue="z"), finishReason="STOP")]
         )[0]
-        assert (message.blocks[0].parse, message.blocks[0].input, message.blocks[0].arguments) == ("bad", None, None)
+        assert (message.blocks[0].parse, message.blocks[0].input_text, message.blocks[0].input) == ("bad", None, None)
         assert '"z"' in message.blocks[0].fields["partialArgs"]
 
 

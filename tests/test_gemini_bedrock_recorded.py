@@ -41,7 +41,7 @@ def said(stream: StreamFormat, chunks: Iterable[Chunk]) -> Said:
     return Said(
         "".join(block.text for block in blocks if block.kind == "text"),
         "".join(block.text for block in blocks if block.kind == "reasoning"),
-        [(block.name or "", block.arguments) for block in blocks if block.kind == "tool_call"],
+        [(block.name or "", block.input) for block in blocks if block.kind == "tool_call"],
         [block.signature for block in blocks if block.signature],
         (used[-1].input, used[-1].output) if used else None,
         stream.end().finish_reason,
@@ -233,7 +233,7 @@ def test_the_histories_that_were_sent_are_imported_with_their_calls_answered() -
             assert [
                 "".join(b.text for b in draft.blocks if b.kind == "text") for draft in history.drafts if draft.role != "tool"
             ] == texts
-            assert [b.arguments for message in messages for b in message.blocks if b.kind == "tool_call"] == wanted, name
+            assert [b.input for message in messages for b in message.blocks if b.kind == "tool_call"] == wanted, name
             calls = [block.tool_call_id for message in messages for block in message.blocks if block.kind == "tool_call"]
             replied = [block.tool_call_id for message in messages for block in message.blocks if block.kind == "tool_result"]
             assert replied == calls[: len(replied)]

@@ -249,7 +249,7 @@ def test_a_request_is_a_history_with_its_calls_answered() -> None:
     assert said(messages[2].blocks) == SAID
     assert messages[1].blocks[1].media_type == "image/png"
     assert json.loads(messages[3].blocks[0].parts or "") == [{"kind": "data", "text": '{"x": 1}'}]
-    assert json.loads(messages[3].metadata["google-interactions"]) == {"name": "f"}
+    assert json.loads(messages[3].metadata_text["google-interactions"]) == {"name": "f"}
     assert [said(message.blocks) for message in read(NAME, LOOP["input"])] == [said(one.blocks) for one in messages[1:]]
     check_exports(messages)
 
@@ -287,7 +287,7 @@ def test_what_is_no_request_is_refused_with_its_place(document: Any, why: str) -
 def test_naughty_strings_come_through(text: str) -> None:
     call = begins(1, "function_call", id="c", name=text, arguments={text: [text]})
     [message], _, _ = played(NAME, [created(), begins(0, "model_output"), grows(0, "text", text=f"{text}."), call, completed()])
-    assert (message.text, message.blocks[1].name, message.blocks[1].arguments) == (f"{text}.", text, {text: [text]})
+    assert (message.text, message.blocks[1].name, message.blocks[1].input) == (f"{text}.", text, {text: [text]})
 
 
 def test_the_address_is_known() -> None:
@@ -305,7 +305,7 @@ def test_recorded_interactions_say_what_an_independent_reading_says() -> None:
         text, calls, total = told(list(map(json.loads, chunks)))
         assert "".join(message.text for message in messages) == text, path
         blocks = [block for message in messages for block in message.blocks]
-        assert [block.arguments for block in blocks if block.kind == "tool_call"] == calls, path
+        assert [block.input for block in blocks if block.kind == "tool_call"] == calls, path
         assert end.outcome == "completed"
         assert used is not None
         assert (used.input or 0) + (used.output or 0) == total, path

@@ -211,7 +211,7 @@ def test_an_answer_is_streamed_out_and_comes_back_the_same() -> None:
     assert stream.end().outcome == "completed"
     told = [(block.kind, block.text, block.signature) for block in back.blocks]
     assert told == [("text", "hm", None), ("text", "so", "c2ln"), ("tool_call", "", None)]
-    assert back.blocks[-1].arguments == {"a": 1}
+    assert back.blocks[-1].input == {"a": 1}
     torn = message("a", "assistant", Block("text", text="so f"), status="partial")
     stream, bodies = play(STREAMS["gemini"], write_stream([torn]))
     assert (folded(bodies).all_messages()[0].text, stream.end().outcome) == ("so f", "incomplete")

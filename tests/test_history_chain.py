@@ -32,13 +32,14 @@ if TYPE_CHECKING:
 
     from projector.context.chain import Chained
     from projector.context.plugins import Plugin
+    from projector.events import Role
 
 SEED: Final = Path(__file__).parent / "fixtures" / "history"
 FIRST: Final = BUNDLED[DEFAULT]
 MODELS: Final = {"big": ModelConfig(128), "small": ModelConfig(2), "free": ModelConfig()}
 
 
-def text(message_id: str, role: str, said: str = "said") -> Message:
+def text(message_id: str, role: Role, said: str = "said") -> Message:
     return Message(message_id, None, "r", role, "complete", (Block("text", text=said, sealed=True),), 5, 7)
 
 
@@ -61,7 +62,8 @@ def plugin(process: Callable[[Any, Any, Any], object], name: str = "plugin_histo
     return UserPlugin(name, process)
 
 
-GROUPS = st.one_of(st.just("user"), st.just("assistant"), st.just("system"), st.integers(1, 3))
+SPEAKERS: Final[tuple[Role, ...]] = ("user", "assistant", "system")
+GROUPS = st.one_of(st.sampled_from(SPEAKERS), st.integers(1, 3))
 
 
 @st.composite

@@ -111,9 +111,9 @@ def test_words_said_again_get_the_next_free_id() -> None:
 def best(job: Callable[[int], object], size: int) -> float:
     times = []
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.process_time()
         job(size)
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     return min(times)
 
 
@@ -164,9 +164,9 @@ async def test_decisions_of_thousands_of_results_are_recorded_in_no_time() -> No
             await run_.message("user", "one")
         pipeline = Pipeline(optional=(Records(),))
         assert len((await ledger.context("c", pipeline=pipeline)).view.records) == 4_000
-        start = time.perf_counter()
+        start = time.process_time()
         assert (await ledger.context("c", pipeline=pipeline)).view.records == ()
-        assert time.perf_counter() - start < 2
+        assert time.process_time() - start < 2
 
 
 def test_a_text_that_is_just_similar_enough_is_found_whatever_a_product_of_floating_point_says() -> None:

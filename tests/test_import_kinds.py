@@ -165,7 +165,7 @@ async def test_a_live_run_says_that_there_were_others(ledger: Ledger, name: str,
         for chunk in chunks:
             await run.feed(chunk)
     [message] = await ledger.transcript("c")
-    assert {"other_choices": "1", "other_candidates": "1"}.items() & message.metadata.items()
+    assert {"other_choices": "1", "other_candidates": "1"}.items() & message.metadata_text.items()
 
 
 def test_a_recording_of_several_answers_is_played_to_its_end(tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ async def test_what_the_result_says_was_used_wins_over_smaller_numbers(ledger: L
     used = {ref: (each.input, each.output) for run in one.runs for ref, each in run.usage.items()}
     assert used == {"m1": (3, 1), "m2": (11, 249), "m3": (20, 7)}
     [info] = [info async for info in ledger.conversations()]
-    assert [result["usage"]["output_tokens"] for result in json.loads(info.metadata["earlier_results"])] == [250]
+    assert [result["usage"]["output_tokens"] for result in json.loads(info.metadata_text["earlier_results"])] == [250]
 
 
 # errors in frames

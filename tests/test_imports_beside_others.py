@@ -43,6 +43,7 @@ def large_talk() -> bytes:
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 def test_an_import_that_is_killed_at_any_moment_and_repeated_is_as_one_that_was_not(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     path.write_bytes(large_talk())
@@ -76,6 +77,7 @@ def test_an_import_that_is_killed_at_any_moment_and_repeated_is_as_one_that_was_
     assert killed
 
 
+@pytest.mark.heavy
 async def test_a_long_run_that_stopped_after_any_of_its_appends_goes_on_there(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     async with open_ledger("memory:") as ledger:
@@ -111,6 +113,7 @@ async def test_a_long_run_that_stopped_after_any_of_its_appends_goes_on_there(tm
     raise AssertionError("it never came to its end")
 
 
+@pytest.mark.heavy
 def test_two_imports_of_the_same_files_at_once_give_them_once(tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     for number in range(6):

@@ -12,7 +12,7 @@ from ledger.transfer.files import open_lines
 from ledger.transfer.sources import read_file
 from projector.formats import READERS, WRITERS, FormatError
 from projector.formats.recordings.documents import read_document
-from projector.formats.registry import FORMATS, NAMED
+from projector.formats.registry import NAMED
 from projector.formats.validators import validate_responses
 from projector.tree import Node, resolve
 from tests.shared_data import imported
@@ -73,7 +73,7 @@ def test_a_rollout_is_its_items_with_times_models_and_usage() -> None:
     assert (history.name, asks.text, answers.text) == ("s1", "How long?", "6,650 km.")
     thought, call = calls.blocks
     assert (thought.kind, thought.text, thought.signature) == ("reasoning", "I look.", "sealed")
-    assert (call.kind, call.name, call.arguments) == ("tool_call", "look", {"at": "Nile"})
+    assert (call.kind, call.name, call.input) == ("tool_call", "look", {"at": "Nile"})
     assert result.blocks[0].tool_call_id == "c1"
     assert [draft.created_at for draft in history.drafts] == [1769940000500 + 1000 * second for second in (1, 2, 3, 4)]
     used = [draft.usage and (draft.usage.input, draft.usage.output, draft.usage.cached) for draft in history.drafts]
@@ -197,7 +197,7 @@ def test_a_message_to_a_tool_is_a_call_and_what_the_tool_says_its_result() -> No
     )
     calls = [block for draft in history.drafts for block in draft.blocks if block.kind == "tool_call"]
     results = [block for draft in history.drafts for block in draft.blocks if block.kind == "tool_result"]
-    assert [(call.name, call.tool_call_id, call.arguments) for call in calls] == [
+    assert [(call.name, call.tool_call_id, call.input) for call in calls] == [
         ("python", "b", {"input": "1 + 1"}),
         ("browser", "e", {"q": "x"}),
     ]
@@ -289,7 +289,7 @@ def test_sharegpt_speaks_in_its_own_names_and_results_answer_calls_in_order() ->
     )  # fmt: skip
     [history] = READERS["sharegpt"](json.dumps([given]))
     assert [draft.role for draft in history.drafts] == ["system", "user", "assistant", "tool", "tool", "assistant"]
-    assert [block.arguments for block in history.drafts[2].blocks] == [{"at": "Nile"}, {"at": "Po"}]
+    assert [block.input for block in history.drafts[2].blocks] == [{"at": "Nile"}, {"at": "Po"}]
     assert [draft.blocks[0].tool_call_id for draft in history.drafts if draft.role == "tool"] == ["call_1", "call_2"]
     assert (history.name, history.metadata, history.losses) == ("one", {"tools": '"[]"', "source": '"made"'}, ())
     imported(history)
@@ -334,4 +334,4 @@ def test_they_are_told_from_all_others(text: str, name: str, tmp_path: Path) -> 
 
 
 def test_a_format_is_named_once() -> None:
-    assert [each.name for each in FORMATS] == sorted(NAMED)
+    assert [each.name for each in NAMED.values()] == sorted(NAMED)

@@ -83,7 +83,7 @@ def test_a_recorded_state_says_what_an_independent_reading_says(number: int) -> 
             else:
                 calls = [block for block in message.blocks if block.kind == "tool_call"]
                 assert message.text == text
-                assert [(call.name, call.tool_call_id, call.arguments) for call in calls] == [
+                assert [(call.name, call.tool_call_id, call.input) for call in calls] == [
                     (call["name"], call["id"], call["args"]) for call in given_message.get("tool_calls", [])
                 ]
 
@@ -233,7 +233,7 @@ def test_older_forms_say_the_same_as_the_newer_ones() -> None:
     for fields, wanted in cases:
         [history] = read(json.dumps([{"type": "ai"} | fields]))
         [draft] = history.drafts
-        found = [(block.kind, block.arguments if block.kind == "tool_call" else block.text) for block in draft.blocks]
+        found = [(block.kind, block.input if block.kind == "tool_call" else block.text) for block in draft.blocks]
         assert found == wanted
         messages = imported(history)
         written = write(messages)

@@ -47,6 +47,7 @@ async def test_a_run_that_is_left_normally_is_committed_and_the_next_goes_on_beh
         question = await first.message("user", "q")
         await first.text("an")
         await first.text("swer")
+        await first.tool_call("look", {}, id="call")
         result = await first.tool_result("call", "done")
     async with ledger.run("c") as second:
         await second.text("more")
@@ -236,6 +237,7 @@ async def test_texts_with_nul_and_lone_surrogates_come_back_as_they_were(ledger:
         await run.message("user", odd)
         await run.text(odd[:5])
         await run.text(odd[5:])
+        await run.tool_call("look", {"odd": odd}, id="call")
         await run.tool_result("call", [{"kind": "text", "text": odd, "n": 2**200}])
     await ledger.compact("c")
     messages = await ledger.transcript("c")

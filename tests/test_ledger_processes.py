@@ -54,7 +54,7 @@ async def test_four_processes_grow_the_same_trees_and_each_run_is_committed_once
             await hold_against_log(ledger, conversation, chance)
             messages = {message.id: message for message in await ledger.transcript(conversation, branch="all")}
             for message_id, key in (note[1:] for note in notes if note[0] == conversation):
-                assert key in messages[message_id].metadata
+                assert key in messages[message_id].metadata_text
             for run in await ledger.open_runs(conversation):
                 await ledger.recover(conversation, run.run_id, chance.choice(ACTIONS))
             await hold_against_log(ledger, conversation, chance)

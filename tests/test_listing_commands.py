@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ledger.admin.shapes import iso
 from stream import NewEvent, open_store
 from tests.ledger_commands import fill, record, refuse_each, talk, turns
 from tests.talk import finished, new
@@ -59,6 +60,7 @@ def test_a_conversation_is_listed_with_all_that_is_known_of_it(shell: Shell) -> 
     [info] = shell.read("conversations")["conversations"]
     active_at = info.pop("active_at")
     assert isinstance(active_at, int)
+    assert info.pop("active_at_iso") == iso(active_at)
     assert info == {
         "conversation": "c", "title": None, "labels": [], "metadata": {}, "archived": False, "messages": 3, "runs": 4,
         "leaf": "r2.1", "projected_seq": info["projected_seq"], "erased": None,
@@ -143,7 +145,7 @@ def test_show_gives_the_active_path_another_one_or_all_of_it(shell: Shell) -> No
 
     def ids(*words: str) -> list[str]:
         shown = shell.read("show", "c", *words)
-        assert shown.keys() == {"conversation", "messages", "open_runs", "anomalies"}
+        assert shown.keys() == {"conversation", "erased", "messages", "open_runs", "anomalies"}
         assert [run["run_id"] for run in shown["open_runs"]] == ["r4"]
         return [message["id"] for message in shown["messages"]]
 

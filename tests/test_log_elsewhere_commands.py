@@ -23,6 +23,7 @@ def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
 
 
+@pytest.mark.heavy
 def test_a_log_elsewhere_is_named_by_an_option_or_by_the_environment(shell: Shell, tmp_path: Path) -> None:
     log = ["--log", str(tmp_path / "log.db")]
     file = ["--format", "anthropic", "--conversation", "c"]
@@ -59,6 +60,7 @@ def test_a_log_that_is_missing_or_another_one_is_named(shell: Shell, tmp_path: P
     assert not (tmp_path / "no.db").exists()
 
 
+@pytest.mark.heavy
 def test_a_ledger_and_its_log_are_backed_up_and_restored_together(shell: Shell, tmp_path: Path) -> None:
     def run(data: str, log: str, *words: str, code: int = 0) -> str:
         command = [sys.executable, "-m", "ledger.admin", "--data", str(tmp_path / data), "--log", str(tmp_path / log), *words]

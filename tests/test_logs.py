@@ -47,7 +47,7 @@ def texts(messages: list[Message]) -> list[str]:
 
 def inputs(messages: list[Message]) -> list[tuple[str | None, str | None, Any]]:
     blocks = [block for message in messages for block in message.blocks if block.kind == "tool_call"]
-    return [(block.tool_call_id, block.name, block.arguments) for block in blocks]
+    return [(block.tool_call_id, block.name, block.input) for block in blocks]
 
 
 def results(messages: list[Message]) -> list[tuple[str | None, str | None, str]]:
@@ -99,8 +99,8 @@ def test_a_session_of_claude_code_says_what_its_records_say(path: Path) -> None:
         (block["thinking"], block["signature"]) for block in blocks if block["type"] == "thinking"
     ]
     for message, record in zip(messages, records, strict=True):
-        assert json.loads(message.metadata["uuid"]) == record["uuid"]
-        told = [json.loads(form) for name, form in message.metadata.items() if name == "toolUseResult"]
+        assert json.loads(message.metadata_text["uuid"]) == record["uuid"]
+        told = [json.loads(form) for name, form in message.metadata_text.items() if name == "toolUseResult"]
         assert told in ([], [record.get("toolUseResult")])
         assert told or isinstance(record.get("toolUseResult", ""), str)
     if path.parent.name == "sessions":
@@ -242,7 +242,7 @@ def test_a_session_of_pi_says_what_its_entries_say() -> None:
         for given in told
         if given.get("stopReason") == "error"
     ]
-    noted = [json.loads(message.metadata["compaction"]) for message in messages if "compaction" in message.metadata]
+    noted = [json.loads(message.metadata_text["compaction"]) for message in messages if "compaction" in message.metadata_text]
     assert [note for notes in noted for note in notes] == [entry for entry in entries if entry["type"] == "compaction"]
     used = [draft.usage.output for draft in history.drafts if draft.usage is not None]
     assert sum(count or 0 for count in used) == sum(given["usage"]["output"] for given in told if "usage" in given)
@@ -331,7 +331,7 @@ def test_a_trajectory_of_swe_agent_says_what_its_history_says(path: Path) -> Non
         (given["tool_call_ids"][0], given["content"]) for given in document["history"] if given["role"] == "tool"
     ]
     steps = document.get("trajectory", [])
-    states = [json.loads(message.metadata["state"]) for message in messages if "state" in message.metadata]
+    states = [json.loads(message.metadata_text["state"]) for message in messages if "state" in message.metadata_text]
     outside = json.loads(history.metadata.get("steps", "[]"))
     assert len(states) + len(outside) == len(steps)
     assert states == [step["state"] for step in steps if step not in outside]

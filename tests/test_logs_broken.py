@@ -65,7 +65,7 @@ def test_parallel_calls_of_one_response_and_their_results_are_one_line() -> None
     )
     assert followed(messages) == ["go", "two", "c1", "c2", "done"]
     assert [block.kind for block in messages[1].blocks] == ["text", "tool_call", "tool_call"]
-    assert json.loads(messages[1].metadata["uuids"]) == ["a1", "a2", "a3"]
+    assert json.loads(messages[1].metadata_text["uuids"]) == ["a1", "a2", "a3"]
     assert results(messages) == [("c1", "ok", "of c1"), ("c2", "error", "of c2")]
 
 
@@ -100,7 +100,7 @@ def test_an_edited_message_is_a_fork_and_records_that_are_none_are_passed() -> N
     assert parents["second"] == parents["edited"] == messages[1].id
     assert parents["another beginning"] is None
     assert len(messages) == 5
-    assert [json.loads(note)["content"] for note in [messages[0].metadata["system"][1:-1]]] == ["hook"]
+    assert [json.loads(note)["content"] for note in [messages[0].metadata_text["system"][1:-1]]] == ["hook"]
     assert {loss.what for loss in history.losses} == {
         "1 records of type progress are no messages",
         "1 records of type user (there twice) are no messages",
@@ -185,12 +185,12 @@ def test_a_tree_of_pi_keeps_its_branches_and_what_stands_between_its_messages() 
     assert parents["more"] == one
     assert [parent for said, parent in parents.items() if said.endswith("we tried")] == [one]
     assert parents["lost"] is None
-    assert json.loads(messages[1].metadata["compaction"])[0]["summary"] == "short"
+    assert json.loads(messages[1].metadata_text["compaction"])[0]["summary"] == "short"
     assert [loss.what for loss in history.losses] == [
         "line 10: the entry it hangs on (zzz) is not in this file",
         "line 11: a message of a role that is not known is kept as a note",
     ]
-    assert "of another version" in messages[-1].metadata["message"]
+    assert "of another version" in messages[-1].metadata_text["message"]
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -290,7 +290,7 @@ def test_naughty_strings_come_through_ids_titles_texts_names_and_inputs(text_: s
     )
     assert texts(messages) == [f"{text_}."] * 2
     block = messages[1].blocks[-1]
-    assert (block.tool_call_id, block.name, block.arguments, history.title) == (text_, text_, {text_: text_}, text_)
+    assert (block.tool_call_id, block.name, block.input, history.title) == (text_, text_, {text_: text_}, text_)
     assert results(messages)[0][::2] == (text_, text_)
     assert json.loads(history.metadata["cwd"]) == text_
     history, messages = pi_session(
@@ -330,4 +330,4 @@ def test_every_json_vector_is_kept_as_a_tools_arguments_and_refused_as_a_file() 
             raw = json.dumps(record("assistant", "a", None, [*call("c")])).replace('"input": {}', f'"input": {given}')
             if "\n" not in given:
                 [history] = READERS["claude"](raw)
-                assert history.drafts[0].blocks[0].input == given.strip(" \t\r")
+                assert history.drafts[0].blocks[0].input_text == given.strip(" \t\r")

@@ -277,5 +277,5 @@ async def test_a_process_that_was_open_before_a_later_migration_writes_nothing(o
         assert [rows(old, f"SELECT * FROM {name}") for name in tables] == before
     rows(old, f"UPDATE components SET version = {newest} WHERE name = 'ledger'")
     async with open_ledger(str(old)) as ledger:  # what was acknowledged is in the log, and is taken in
-        said = {message.id: message.metadata for message in await ledger.transcript("talk", branch="all")}
+        said = {message.id: message.metadata_text for message in await ledger.transcript("talk", branch="all")}
         assert json.loads(said["r1.c"]["late"]) == 1

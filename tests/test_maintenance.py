@@ -145,6 +145,7 @@ async def test_room_is_given_back_and_numbers_go_on(store: SqliteStore, path: Pa
     assert await faults(path) == []
 
 
+@pytest.mark.heavy
 async def test_a_vacuum_beside_appends_and_readers_loses_none(store: SqliteStore, path: Path) -> None:
     await fill(store)
     stored = []

@@ -227,7 +227,7 @@ def test_text_is_well_formed_and_each_change_is_counted() -> None:
     ]  # fmt: skip
     mended = mend(history, RULES)
     assert mended.messages[0].text == "a\ufffd\U0001f600\ufffd\ufffd"
-    assert mended.messages[1].blocks[0].arguments == {"k": "\ufffd \U0001f600 \ufffd \\ud83d"}
+    assert mended.messages[1].blocks[0].input == {"k": "\ufffd \U0001f600 \ufffd \\ud83d"}
     assert json.loads(mended.messages[2].blocks[0].parts or "")[0]["text"] == "x\ufffd"
     assert mended.messages[3].blocks[0].citations == ('{"t":"\\ufffd"}',)
     assert [loss.what.rpartition(" ")[2] for loss in mended.repairs] == ["3", "2", "1", "1"]
@@ -235,9 +235,9 @@ def test_text_is_well_formed_and_each_change_is_counted() -> None:
 
 
 def test_the_input_of_a_tool_is_an_object_where_that_is_demanded() -> None:
-    blocks = [call("a", '{"x": 1e400}'), call("b", '{"x'), call("c", "[1]"), call("d", ""), call("e", "", input="null")]
+    blocks = [call("a", '{"x": 1e400}'), call("b", '{"x'), call("c", "[1]"), call("d", ""), call("e", "", input_text="null")]
     sent = mend([message("1", "assistant", *blocks)], RULES).messages[0].blocks
-    assert [block.input or block.text for block in sent] == [
+    assert [block.input_text or block.text for block in sent] == [
         '{"x": 1e400}', '{"INVALID_JSON":"{\\"x"}', '{"input":[1]}', "{}", '{"input":null}',
     ]  # fmt: skip
     assert mend([message("1", "assistant", call("b", '{"x'))], LOOSE).messages[0].blocks[0].text == '{"x'

@@ -202,13 +202,13 @@ async def test_a_ledger_of_version_5_goes_on_whole(tmp_path: Path) -> None:
     async with open_ledger(str(path)) as ledger, open_ledger(str(path)) as beside:
         found = await ledger.transcript("talk")
         assert [message.text for message in found] == ["ask r0", "answer", "ask r1", "redacted", "ask r2", "answer"]
-        assert found[0].metadata == {"liked": "true"}
+        assert found[0].metadata_text == {"liked": "true"}
         forked = await ledger.transcript("talk", selections={found[1].id: "f.1"})
         assert [message.text for message in forked][-2:] == ["another way", "elsewhere"]
         assert [run.run_id for run in await ledger.open_runs("other")] == ["open-run"]
         assert not await ledger.transcript("gone")
         await beside.annotate("talk", found[0].id, {"liked": False})  # what is kept of before is not what is read
-        assert (await ledger.transcript("talk"))[0].metadata == {"liked": "false"}
+        assert (await ledger.transcript("talk"))[0].metadata_text == {"liked": "false"}
         async with ledger.run("talk") as run:
             await run.text("new")
         assert (await beside.transcript("talk"))[-1].text == "new"
@@ -228,7 +228,7 @@ async def test_a_ledger_of_version_6_goes_on_whole_with_its_pages(tmp_path: Path
         ]
         found = await ledger.transcript("talk", selections={"r0.2": "r1.1"})
         assert [message.text for message in found[:6]] == ["ask 0", "answer 0", "ask 1", "answer 1", "ask 2", ""]  # redacted
-        assert found[0].metadata == {"liked": "true"}
+        assert found[0].metadata_text == {"liked": "true"}
         assert [message.text for message in await ledger.transcript("talk")][2:] == ["another way", "elsewhere", "will fail"]
         assert [message.text for message, _ in await ledger.tables.messages_of("talk", "failed")] == ["will fail", "half a"]
         for run_id in ("0-assistant", "1-assistant"):

@@ -43,7 +43,7 @@ def test_a_stream_has_thinking_text_calls_and_images() -> None:
     assert (message.status, end.outcome, end.finish_reason) == ("complete", "completed", "stop")
     assert used is not None
     assert (used.input, used.output) == (30, 7)
-    assert json.loads(message.metadata["model"]) == "m"
+    assert json.loads(message.metadata_text["model"]) == "m"
 
 
 def test_a_whole_answer_says_what_its_stream_says() -> None:
@@ -111,7 +111,7 @@ def test_arguments_that_were_kept_as_text_are_read() -> None:
         for text in ('{"a": 1}', "{")
     ]
     blocks = [message.blocks[0] for message in read("ollama", kept)]
-    assert [(block.parse, block.arguments) for block in blocks] == [("ok", {"a": 1}), ("bad", None)]
+    assert [(block.parse, block.input) for block in blocks] == [("ok", {"a": 1}), ("bad", None)]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_naughty_strings_come_through(text: str) -> None:
     calls = [{"function": {"name": text, "arguments": {text: [text]}}}]
     [message], _, _ = played("ollama", [piece(DONE, content=f"{text}.", thinking=f"{text}!", tool_calls=calls)])
     assert [block.text for block in message.blocks[:2]] == [f"{text}!", f"{text}."]
-    assert (message.blocks[2].name, message.blocks[2].arguments) == (text, {text: [text]})
+    assert (message.blocks[2].name, message.blocks[2].input) == (text, {text: [text]})
 
 
 def test_the_address_is_known_wherever_it_runs() -> None:

@@ -120,11 +120,11 @@ def values(message: Message) -> Any:
     """A message without what its place gives it, JSON text as values."""
     blocks = [
         [block.kind, block.number, block.text, block.sealed, block.name, block.tool_call_id, block.media_type,
-         block.provider_ref, block.fields, block.signature, block.parse, *map(_value, (block.opaque, block.input)),
+         block.provider_ref, block.fields, block.signature, block.parse, *map(_value, (block.opaque, block.input_text)),
          *map(_value, block.citations)]
         for block in message.blocks
     ]  # fmt: skip
-    return message.role, message.status, message.provider_ref, {n: _value(t) for n, t in message.metadata.items()}, blocks
+    return message.role, message.status, message.provider_ref, {n: _value(t) for n, t in message.metadata_text.items()}, blocks
 
 
 def _value(text: str | None) -> Any:

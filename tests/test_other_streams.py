@@ -128,6 +128,19 @@ async def test_a_conversation_stays_one_when_its_log_is_empty(ledger: Ledger) ->
 
 
 @pytest.mark.anyio
+async def test_an_erase_leaves_the_streams_of_others_alone(ledger: Ledger) -> None:
+    await ledger.store.append("queue", OTHERS)
+    await ledger.record("c", turns(1))
+    for names in (("queue",), ("c", "queue")):
+        with pytest.raises(NoConversation, match="'queue' is no conversation, it holds no event that"):
+            await ledger.erase(*names)
+    assert [event.type for event in await ledger.store.read("queue")] == [event.type for event in OTHERS]
+    assert await listed(ledger) == ["c"]
+    await ledger.record("queue", turns(1))
+    assert (await ledger.erase("queue")).events == len(OTHERS) + len(turns(1))
+
+
+@pytest.mark.anyio
 async def test_what_another_program_lets_go_of_its_stream_is_no_hole(ledger: Ledger) -> None:
     await ledger.store.append("queue", OTHERS)
     assert await listed(ledger) == []
@@ -247,7 +260,7 @@ def test_the_commands_pass_over_other_streams_and_say_so(shell: Shell) -> None:
     refused = "".join(refuse_each(shell, [["compact", "other"], ["compact", "ds:x"], ["snapshot", "other", "--save"]]))
     assert refused.count("is no conversation") == 3
     out = shell.data.parent / "all.jsonl"
-    shell.run("export", "--all", "-o", str(out), code=1)  # what was let go is not in it
+    shell.run("export", "--all", "--format", "tailfold", "-o", str(out), code=1)  # what was let go is not in it
     assert [json.loads(line)["conversation"] for line in out.read_text().splitlines() if "tailfold" in line] == ["c", "other"]
 
 

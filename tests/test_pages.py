@@ -115,7 +115,8 @@ def test_every_event_and_every_field_stands_in_the_table() -> None:
         for kind, fields in re.findall(r"^\| `([a-z_.]+)` \| (.*?) \| .*\|$", page, re.MULTILINE)
     }
     wanted = {
-        kind: {name if name in required(body) else f"{name}?" for name in body.__struct_fields__} for kind, body in BODIES.items()
+        kind: {name if name in required(body) else f"{name}?" for name in body.__struct_fields__}
+        for kind, body in BODIES.items()
     }
     assert {kind: rows.get(kind) for kind in wanted} == wanted
 

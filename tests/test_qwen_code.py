@@ -77,7 +77,8 @@ SESSION: Final = [
 def test_a_session_says_what_was_said_called_and_used() -> None:
     history = history_of(*SESSION)
     assert (history.name, history.title) == ("s", "Rivers")
-    assert [(draft.role, [(block.kind, block.text or block.input) for block in draft.blocks]) for draft in history.drafts] == [
+    said = [(draft.role, [(block.kind, block.text or block.input_text) for block in draft.blocks]) for draft in history.drafts]
+    assert said == [
         ("user", [("text", "How long is the Aare?")]),
         ("assistant", [("reasoning", "I look it up."), ("text", "A moment."),
                        ("tool_call", '{"path": "rivers.md"}'), ("tool_call", "{}")]),
@@ -264,6 +265,6 @@ def test_naughty_strings_pass_through_every_place() -> None:
         )  # fmt: skip
         assert history.drafts[0].blocks[0].text == f"{string}!"
         assert json.loads(history.drafts[0].metadata["promptId"]) == string
-        assert history.drafts[1].blocks[0].arguments == {string: string}
+        assert history.drafts[1].blocks[0].input == {string: string}
         assert json.loads(history.drafts[2].blocks[0].parts or "")[0]["text"] == string
         assert history.drafts[2].parent == 1

@@ -175,6 +175,7 @@ async def take_in_slices(ledger: Ledger, conversation: str, chance: random.Rando
 
 @settings(max_examples=size(smoke=25, full=60), deadline=None, print_blob=True)
 @given(steps=conversations, seed=SEEDS)
+@pytest.mark.heavy
 def test_a_tree_in_memory_is_what_its_log_says_however_it_is_taken_in(shared: Shared, steps: list[Step], seed: int) -> None:
     async def live(conversation: str, chance: random.Random) -> None:
         questions, answers = await grow(shared.ledgers.growing, conversation, steps, chance)

@@ -184,6 +184,7 @@ def test_what_is_damaged_is_found_up_to_there(raw: sqlite3.Connection, tmp_path:
         assert finds(tmp_path, f"{SECRET} {number}")
 
 
+@pytest.mark.heavy
 def test_it_looks_at_some_megabytes_in_some_seconds(raw: sqlite3.Connection, tmp_path: Path) -> None:
     for number in range(100, 200):
         put(raw, number, hidden("end", words=4_000, secret=str(number)))

@@ -119,7 +119,7 @@ async def test_an_amendment_that_the_ledger_has_missed_is_found_and_applied() ->
         await ledger.record("c", [new("message.annotated", message_id="r.1", patch={"b": 2})])
         await ledger.record("c", [new("run.usage", run_id="r", request_id="q", input=1)])
         [amended] = await ledger.transcript("c")
-        assert amended.metadata == message.metadata | {"b": "2"}
+        assert amended.metadata_text == message.metadata_text | {"b": "2"}
         [run] = [run async for run in ledger.runs("c")]
         assert run.usage["q"].input == 1
         old = await ledger.tables.database.read("SELECT crc, row_body FROM messages")

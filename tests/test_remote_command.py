@@ -52,19 +52,20 @@ def append(database: Path, *events: NewEvent) -> None:
     anyio.run(main)
 
 
+@pytest.mark.heavy
 def test_it_prints_what_comes_over_a_restart_as_the_local_command_does(tmp_path: Path) -> None:
     database, tokens = tmp_path / "talks.db", tmp_path / "tokens"
     tokens.write_text(f"# who may\n{TOKEN} read\n")
     append(database, NewEvent("x.y", b'{"n":1}'), NewEvent("x.y", b"\xff\x00"))
     local = COMMANDS.run_each([["--data", str(database), "events", "a/b c", "--json"]])[0][1].splitlines()
-    expected: list[dict[str, Any]] = [{**json.loads(line), "at": None} for line in local]
+    expected: list[dict[str, Any]] = [{**json.loads(line), "at": None, "at_iso": None} for line in local]
     with serve(database, "--tokens", str(tokens)) as server:
         where = ("a/b c", "--url", server.url, "--token-file", str(tokens))
         with following(*where, "--json") as child, following(*where, "--after", "1") as other:
             assert [json.loads(line) for line in lines(child, 2)] == expected
             server.restart()
             append(database, NewEvent("x.y", b'{"n":3}'))
-            assert json.loads(*lines(child, 1)) == {"seq": 3, "type": "x.y", "at": None, "data": '{"n":3}'}
+            assert json.loads(*lines(child, 1)) == {"seq": 3, "type": "x.y", "at": None, "at_iso": None, "data": '{"n":3}'}
             assert [line.split(maxsplit=2)[::2] for line in lines(other, 2)][1] == ["3", '{"n":3}']
             child.kill()
             assert child.stderr is not None

@@ -99,7 +99,7 @@ async def outdate(ledger: Ledger) -> None:
 async def metadata(ledger: Ledger) -> dict[str, int]:
     message = await ledger.tables.message("c", "r.1")
     assert message is not None
-    return {name: json.loads(value) for name, value in message.metadata.items()}
+    return {name: json.loads(value) for name, value in message.metadata_text.items()}
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -235,7 +235,7 @@ def test_commands_for_a_shell_come_in_lines_and_go_back_as_they_came() -> None:
     ]
     empty = item | {"status": "in_progress", "action": {"commands": []}}
     _, bodies, [block] = run(added(empty), *commands, done(item), COMPLETED)
-    assert (block.kind, block.name, block.text, block.arguments) == (
+    assert (block.kind, block.name, block.text, block.input) == (
         "tool_call",
         "shell",
         "ls\ncat a",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ledger import Ledger
+    from projector.events import Role
     from stream import NewEvent
 
 pytestmark = pytest.mark.anyio
@@ -47,9 +48,9 @@ def texts(blocks: Sequence[Block]) -> list[str]:
     return [block.text or block.kind for block in blocks]
 
 
-def kept(name: str, blocks: Sequence[Block], policy: Sequence[int | None] | str, role: str = "user") -> Message:
+def kept(name: str, blocks: Sequence[Block], policy: Sequence[int | None] | str, role: Role = "user") -> Message:
     text = policy if isinstance(policy, str) else json.dumps(list(policy))
-    return Message(name, None, "r", role, "complete", tuple(blocks), 0, 0, metadata={POLICY: text})
+    return Message(name, None, "r", role, "complete", tuple(blocks), 0, 0, metadata_text={POLICY: text})
 
 
 def tool(name: str, call: str, text: str, *more: Block, policy: Sequence[int | None]) -> Message:
@@ -257,7 +258,7 @@ def replayed() -> Message:
     thought = Block("reasoning", 0, "hm", sealed=True, signature="c2ln", opaque=opaque)
     shown = Block("server_tool_result", 1, sealed=True, tool_call_id="s", opaque=opaque, name="search")
     blocks = (thought, shown, Block("text", 2, "so", sealed=True))
-    return Message("a", None, "r", "assistant", "complete", blocks, 0, 0, metadata={POLICY: "[1]", "payload": '{"id": 1}'})
+    return Message("a", None, "r", "assistant", "complete", blocks, 0, 0, metadata_text={POLICY: "[1]", "payload": '{"id": 1}'})
 
 
 def test_invariant_5_what_an_assistant_said_is_never_touched_even_with_a_policy() -> None:
@@ -374,6 +375,6 @@ async def test_a_partial_message_and_one_on_another_branch_do_not_shift_the_inde
 
 
 def test_pruning_leaves_messages_without_policies_as_they_are() -> None:
-    plain = [replace(replayed(), metadata={}), calling("b", "c")]
+    plain = [replace(replayed(), metadata_text={}), calling("b", "c")]
     assert all(one is other for one, other in zip(prune(plain), plain, strict=True))
     assert prune([kept("m", [], [])]) == []  # nothing was ever in it

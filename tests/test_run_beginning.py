@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-OPTIONS: Final[dict[str, Any]] = {"run_id": "r", "trigger": "regenerate", "model": "m", "provider": "p", "flush_ms": 0}
+OPTIONS: Final[dict[str, Any]] = {
+    "run_id": "r",
+    "trigger": "regenerate",
+    "model": "m",
+    "provider": "p",
+    "flush_ms": 0,
+    "on_error": "incomplete",
+}
 WAYS: Final = ("begin_run", "run", "fork")
 
 
@@ -52,7 +59,7 @@ def test_every_way_to_begin_has_the_same_options() -> None:
         return [(each.name, each.annotation, each.default) for each in parameters if each.kind is each.KEYWORD_ONLY]
 
     assert options("run") == options("begin_run")
-    assert options("fork") == [option for option in options("begin_run") if option[0] != "parent"]
+    assert options("fork") == [option for option in options("begin_run") if option[0] not in ("parent", "wait")]
 
 
 @pytest.mark.parametrize("way", WAYS)

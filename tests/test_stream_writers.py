@@ -77,7 +77,7 @@ def said(messages: Iterable[Message], *, only_answers: bool = False) -> dict[str
             elif block.kind == "reasoning" and (block.text or block.signature):
                 found["reasoning"].append((block.text, block.signature))
             elif block.kind == "tool_call":
-                text = block.input or block.text or "{}"
+                text = block.input_text or block.text or "{}"
                 found["calls"].append((block.tool_call_id, block.name, json.loads(text) if is_json(text) else text))
             elif block.kind == "tool_result":
                 found["results"].append((block.tool_call_id, block.status == "ok"))
@@ -174,7 +174,7 @@ def bodies_of(path: list[Message]) -> list[list[ev.Body]]:
     for run_id, group in itertools.groupby(path, key=lambda message: message.run_id):
         run: list[ev.Body] = [ev.RunStarted(run_id, None, "submit", run_id)]
         for message in group:
-            draft = HistoryMessage(message.role, message.blocks)  # type: ignore[arg-type]
+            draft = HistoryMessage(message.role, message.blocks)
             for body in message_bodies(run_id, message.id, draft):
                 pieces = [*body.text] if isinstance(body, ev.BlockDelta) else []
                 run += [ev.BlockDelta(body.message_id, body.block, piece) for piece in pieces] or [body]  # type: ignore[attr-defined]

@@ -56,7 +56,7 @@ class Kept(NamedTuple):
     @property
     def calls(self) -> list[tuple[str | None, str | None, object]]:
         blocks = [block for message in self.messages for block in message.blocks if block.kind == "tool_call" and block.sealed]
-        return [(block.tool_call_id, block.name, block.arguments) for block in blocks]
+        return [(block.tool_call_id, block.name, block.input) for block in blocks]
 
 
 def fold(state: State, event: NewEvent) -> State:

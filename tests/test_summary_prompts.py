@@ -113,7 +113,7 @@ def test_a_prompt_is_told_the_type_of_a_message_and_the_turn_it_came_in(
 ) -> None:
     one: Message = message({"id": "m", "text": TEXT, **given})
     if is_result:
-        one = replace(one, metadata={"result": f'"{is_result}"'})
+        one = replace(one, metadata_text={"result": f'"{is_result}"'})
     model = Model("short")
     maker = SummaryMaker(model, prompts=Prompts({SYSTEM_PROMPT: "{message_type} of turn {turn_added}"}))
     choices = Choices({"m": ExpirationPolicy(1, "compact", "ai_summary")}, {"m": 4}, frozenset(["m"] if is_result else []))

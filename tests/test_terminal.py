@@ -40,6 +40,7 @@ async def converse(ledger: Ledger) -> None:
     for number, name in enumerate(NAMES):
         async with ledger.run(name, run_id="r" + name, model=name, provider=name, trigger=name) as run:
             await run.message("user", name)
+            await run.tool_call(name, {name: name}, id="t" + name)
             await run.tool_result("t" + name, name)
             first = run._mint()
             made = [
@@ -167,17 +168,20 @@ def test_what_steers_nothing_stays_as_it_is(text: str) -> None:
 
 def test_logs_and_warnings_of_a_command_steer_nothing_either() -> None:
     script = """
-import sys, warnings, structlog
+import sys, warnings
 from ledger.admin import app
+from stream.logger import Logger
 def say(**_):
     warnings.warn("\x1b]0;x\x07")
-    structlog.get_logger("x").error("an.event", id="\x9b31m", more="\u202ex")
+    Logger("tailfold.x").info("not.news")
+    Logger("tailfold.x").error("an.event", id="\x9b31m", more="\u202ex")
     print("\x1b[2J", file=sys.stderr)
 app.app = say
 sys.exit(app.run_app())
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "an.event" in done.stderr
+    assert "[ERROR] an.event" in done.stderr
+    assert "not.news" not in done.stderr + done.stdout
     assert "Warning" in done.stderr
     assert not STEERING.search(done.stderr)

@@ -275,6 +275,7 @@ def recorded() -> list[Path]:
 
 
 @needs_data
+@pytest.mark.heavy
 def test_recorded_bodies_are_read_as_an_independent_reading_has_them_and_counted_as_published() -> None:
     choose = random.Random(7)
     counts = {"exchanges": 0, "streams": 0, "frames": 0, "sent": 0}

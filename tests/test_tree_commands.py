@@ -24,7 +24,7 @@ def shell(tmp_path: Path) -> Shell:
 def test_the_tree_shows_forks_the_active_path_and_what_became_of_runs(shell: Shell) -> None:
     fill(shell, talk)
     assert shell.run("tree", "c") == (
-        "c  3 messages, 4 runs, 1 forks\n"
+        "c  3 messages, 4 runs, 1 fork\n"
         "├── ● r1.1  user  What is the capital of France?  run r1 committed  fork: 2 turns follow\n"
         "│   └── turn 1 of 2\n"
         "│       └── ○ r1.2  assistant  Lyon  run r1 committed\n"
@@ -45,7 +45,7 @@ def test_the_tree_shows_forks_the_active_path_and_what_became_of_runs(shell: She
 
 def test_a_tree_without_messages_tells_of_its_runs(shell: Shell) -> None:
     fill(shell, lambda ledger: ledger.record("c", [started("r")]))
-    assert shell.run("tree", "c") == "c  0 messages, 1 runs, 0 forks\n└── run r created, no message on a path\n"
+    assert shell.run("tree", "c") == "c  0 messages, 1 run, 0 forks\n└── run r created, no message on a path\n"
     assert shell.read("tree", "c") == {"conversation": "c", "nodes": [], "forks": [], "leaf": None}
 
 

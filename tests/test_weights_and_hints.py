@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ledger import Ledger
+    from projector.events import Role
 
 pytestmark = pytest.mark.anyio
 
 
-def saying(*blocks: Block, role: str = "user") -> Message:
+def saying(*blocks: Block, role: Role = "user") -> Message:
     return Message("m", None, "r", role, "complete", blocks, 0, 0)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from projector import State
-    from projector.events import Body
+    from projector.events import Body, Role
     from projector.formats.format import StreamFormat
 
 BENCHMARK: Final = files("agui-benchmark", "*/*.events.jsonl*")
@@ -131,7 +131,7 @@ def said_by(messages: Iterable[Message], outcome: str) -> Said:
     for message in messages:
         for block in message.blocks:
             if block.kind == "text":
-                shells = json.loads(message.metadata.get("ag-ui", "[{}]"))
+                shells = json.loads(message.metadata_text.get("ag-ui", "[{}]"))
                 ref = shells[-1].get("id", message.id)
                 texts[ref] = texts.get(ref, "") + block.text
             elif block.kind == "reasoning":
@@ -139,7 +139,7 @@ def said_by(messages: Iterable[Message], outcome: str) -> Said:
             elif block.kind == "tool_call":
                 assert block.sealed
                 assert block.parse == "ok"
-                calls[block.tool_call_id or ""] = (block.name or "", block.arguments)
+                calls[block.tool_call_id or ""] = (block.name or "", block.input)
             else:
                 results[block.tool_call_id or ""] = "".join(part["text"] for part in json.loads(block.parts or "[]"))
     return Said(tuple(texts.values()), tuple(thoughts), calls, results, outcome)
@@ -151,7 +151,7 @@ def blocks_said(messages: Iterable[Message]) -> list[tuple[Any, ...]]:
 
 
 def _block_said(block: Block) -> tuple[Any, ...]:
-    text = block.input or block.text if block.kind == "tool_call" else block.text
+    text = block.input_text or block.text if block.kind == "tool_call" else block.text
     known = (block.kind, text, block.sealed, block.name, block.tool_call_id, block.signature, block.status)
     return (*known, block.parts and json.loads(block.parts), block.citations, block.fields)
 
@@ -172,7 +172,7 @@ def grows_into(some: Iterable[Message], whole: Iterable[Message]) -> bool:
     return True
 
 
-def a_message(number: int, role: str, *blocks: Block, run: str = "r", **fields: Any) -> Message:
+def a_message(number: int, role: Role, *blocks: Block, run: str = "r", **fields: Any) -> Message:
     """A message of a path, the `number`th of its run."""
     parent = f"{run}.{number - 1}" if number > 1 else None
     numbered = tuple(replace(block, number=place) for place, block in enumerate(blocks))

@@ -60,7 +60,7 @@ async def _measure(place: Path, files: Iterable[Path]) -> _Disk:
         for file in files:
             await ledger.import_file(file)
         async for info in ledger.conversations():
-            metadata += sum(len(value.encode("utf-8", "surrogatepass")) for value in info.metadata.values())
+            metadata += sum(len(value.encode("utf-8", "surrogatepass")) for value in info.metadata_text.values())
             for message in await ledger.transcript(info.conversation, branch="all"):
                 text += sum(_bytes_of(block) for block in message.blocks)
             await ledger.compact(info.conversation)
@@ -70,5 +70,12 @@ async def _measure(place: Path, files: Iterable[Path]) -> _Disk:
 
 
 def _bytes_of(block: Block) -> int:
-    said = (block.text or block.input, block.signature, block.opaque, block.parts, *block.fields.values(), *block.citations)
+    said = (
+        block.text or block.input_text,
+        block.signature,
+        block.opaque,
+        block.parts,
+        *block.fields.values(),
+        *block.citations,
+    )
     return sum(len(one.encode("utf-8", "surrogatepass")) for one in said if one)

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from ledger.admin.long_work import LongWork, stoppable
 from ledger.admin.options import All, AsJson, Conversation, OneOrAll, ProblemsFound, check_one_or_all, require, with_ledger
-from ledger.admin.output import make_table, print_json, print_line, print_view, progress
+from ledger.admin.output import counted, is_terminal, print_json, print_line
+from ledger.admin.tables import Rows, print_rows
 from ledger.errors import LedgerError, NoConversation
 from projector import open_runs
 from projector.compaction import UNKEPT
@@ -15,7 +17,7 @@ from stream import StreamError
 from stream.limits import MAX_INTEGER, check_id
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Mapping, Sequence
 
     from ledger.ledger import Ledger
     from projector import Compaction
@@ -36,6 +38,7 @@ def compact(
 ) -> None:
     """Let the log go as far as the ledger holds it; the transcript stays, and so do events of types that nobody else knows."""
     check_one_or_all(conversation, is_all=is_all)
+    work = LongWork()
 
     async def compact_it(ledger: Ledger, name: str) -> Compaction:
         return await ledger.compact(name, replay_window=replay_window, drop_unkept=drop_unkept, dry_run=dry_run)
@@ -51,7 +54,8 @@ def compact(
     async def compact_all(ledger: Ledger) -> None:
         names = [info.stream_id async for info in ledger.store.streams()]
         records: list[dict[str, Any]] = []
-        with progress("compacting", len(names), is_shown=as_json) as advance:
+        # what is told of each is how far it has come, where that goes to the same terminal
+        with work("compacting", len(names), is_shown=as_json or not is_terminal()) as advance:
             for name in names:
                 record, told = await _try(compact_it(ledger, name), dry_run=dry_run)
                 records.append({"conversation": name} | record)
@@ -60,10 +64,13 @@ def compact(
                 advance(1)
         if as_json:
             print_json(records)
+        else:
+            print_line(_summary(records, dry_run=dry_run))
         if any(record["error"] is not None for record in records):
             raise ProblemsFound
 
-    with_ledger(context, compact_all if is_all else compact_one)
+    with stoppable(lambda: _where_it_stands(conversation, work, dry_run=dry_run)):
+        with_ledger(context, compact_all if is_all else compact_one, only_looks=dry_run)
 
 
 def snapshot(
@@ -101,13 +108,22 @@ def snapshot(
             print_json(numbers | {"snapshots": listed})
         else:
             rows = [(info.projector, info.last_seq, "yes" if info.readable else "no") for info in found]
-            print_view(make_table("Snapshots", ("projector", "after event", "readable"), rows))
+            print_rows(Rows("", ("projector", "after event", "readable"), rows), without="there are no snapshots")
             held = "no event" if bounds.floor == bounds.head else f"events {bounds.floor + 1} to {bounds.head}"
             print_line(f"the log holds {held}")
         if not all(info.readable for info in found):
             raise ProblemsFound
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=not save and delete is None)
+
+
+def _where_it_stands(conversation: str | None, work: LongWork, *, dry_run: bool) -> str:
+    if dry_run:
+        return "nothing was changed"
+    done = (
+        f"{work.so_far} conversations were compacted" if conversation is None else f"{conversation} is as it was, or compacted"
+    )
+    return f"{done}, each whole or not at all; the same command goes on with the rest"
 
 
 async def _try(compacting: Awaitable[Compaction], *, dry_run: bool) -> tuple[dict[str, Any], str]:
@@ -122,12 +138,21 @@ async def _try(compacting: Awaitable[Compaction], *, dry_run: bool) -> tuple[dic
     return record | done._asdict(), _told(done, dry_run=dry_run)
 
 
+def _summary(records: Sequence[Mapping[str, Any]], *, dry_run: bool) -> str:
+    """Of all of them."""
+    done = [record for record in records if record["floor"] is not None]
+    events = sum(record["floor"] - record["floor_before"] for record in done)
+    failed = sum(record["error"] is not None for record in records)
+    told = f"{len(done):,} conversations: {events:,} events {'would go' if dry_run else 'went'}"
+    return told + (f"; {failed:,} could not be compacted" if failed else "")
+
+
 def _told(done: Compaction, *, dry_run: bool) -> str:
     verb = "would go" if dry_run else "went"
     why = f", bound by {done.binds}" if done.binds else ""
     if done.binds == UNKEPT:
         why += f": nothing else keeps event {done.floor + 1} (`tailfold events` shows it, --drop-unkept lets it go)"
-    went = f"{done.floor - done.floor_before} events {verb}"
+    went = f"{counted(done.floor - done.floor_before, 'event')} {verb}"
     if done.unkept:
         went += f", {done.unkept} of which nothing else keeps"
     if done.floor < done.head:

@@ -10,11 +10,13 @@ import typer
 
 from ledger.admin.listing import Select, read_selections
 from ledger.admin.options import AsJson, Conversation, with_ledger
-from ledger.admin.output import make_table, print_json, print_line, print_view
+from ledger.admin.output import print_json, print_line
 from ledger.admin.rendering import report_of, tell_changes
+from ledger.admin.shapes import of_message
+from ledger.admin.speech import brief
+from ledger.admin.tables import Rows, print_rows
 from ledger.history.discovery import discover, load_chain
 from ledger.history.settings import read_configuration
-from projector import present
 from projector.context.budget import Budget
 from projector.context.chain import ChainSession, open_session
 from projector.context.model_registry import read_models
@@ -30,18 +32,25 @@ from projector.formats import WRITERS
 if TYPE_CHECKING:
     from ledger.context.context import Context
     from ledger.ledger import Ledger
-    from projector import Message
 
 _SHOWN: Final = 60
 Turn = Annotated[int | None, typer.Option(help="How many prompts went out before; counted without.", min=0)]
-RunOption = Annotated[str | None, typer.Option("--run", help="An open run, with what it has said so far.")]
+RunOption = Annotated[str | None, typer.Option("--run", help="An open run, with what it has said so far.", metavar="RUN")]
 MaxCtx = Annotated[int | None, typer.Option(help="Show at most so many messages.")]
 MaxTokens = Annotated[int | None, typer.Option(help="Tell when the view is longer; recorded summaries stand in anyway.")]
 Policies = Annotated[Path | None, typer.Option(help="Policies of the results of tools, as JSON.")]
 Config = Annotated[Path | None, typer.Option(envvar="TAILFOLD_PLUGINS", help="Settings of a history chain.")]
 Models = Annotated[Path | None, typer.Option(help="The models of that chain (llm-models.json).")]
 Model = Annotated[str | None, typer.Option(help="One of these models.")]
-As = Annotated[str | None, typer.Option("--format", help=f"Print it as a provider takes it: {', '.join(WRITERS)}.")]
+As = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        help=f"Print it as a provider takes it: {', '.join(WRITERS)}.",
+        metavar="FORMAT",
+        autocompletion=lambda: list(WRITERS),
+    ),
+]
 Explain = Annotated[bool, typer.Option("--explain", help="Tell what was left out, shortened or added, and why.")]
 
 
@@ -84,7 +93,7 @@ def context(
         else:
             _print(made, reason, is_explained=explain)
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=True)
 
 
 def _chain(
@@ -126,7 +135,7 @@ def _record(made: Context, reason: str | None) -> dict[str, Any]:
         "tokens_of_path": made.view.tokens_of_path,
         "messages_of_path": len(made.view.source.path),
         "reason": reason,
-        "messages": [present(message) for message in made.messages],
+        "messages": [of_message(message) for message in made.messages],
         "changes": [msgspec.to_builtins(change) for change in made.view.changes],
         "stages": [msgspec.to_builtins(one) for one in sum_up(made.view.changes)],
         "failures": [msgspec.to_builtins(failure) for failure in made.view.failures],
@@ -139,8 +148,8 @@ def _print(made: Context, reason: str | None, *, is_explained: bool) -> None:
         f"{made.conversation}: {len(made.messages):,} of {len(view.source.path):,} messages, "
         f"about {made.tokens:,} of {view.tokens_of_path:,} tokens, after {view.source.turn:,} prompts"
     )
-    rows = [(number, message.role, weight_of(message), _line(message)) for number, message in enumerate(made.messages)]
-    print_view(make_table(title, ("#", "role", "tokens", "text"), rows))
+    rows = [(number, message.role, weight_of(message), brief(message, _SHOWN)) for number, message in enumerate(made.messages)]
+    print_rows(Rows(title, ("#", "role", "tokens", "text"), rows, prose=("text",)))
     if reason is not None:
         print_line(f"it is too long: {reason}")
     for failure in view.failures:
@@ -152,17 +161,12 @@ def _print(made: Context, reason: str | None, *, is_explained: bool) -> None:
             for change in view.changes
         ]  # fmt: skip
         if changes:
-            print_view(make_table("What differs from the path", ("stage", "message", "what", "saved", "by", "why"), changes))
+            columns = ("stage", "message", "what", "saved", "by", "why")
+            print_line("")
+            print_rows(Rows("What differs from the path", columns, changes, prose=("what", "by", "why")))
             kinds = ("left_out", "shortened", "changed", "added", "moved", "saved")
             sums = [(one.stage, *(getattr(one, kind) for kind in kinds)) for one in sum_up(view.changes)]
-            print_view(make_table("By stage", ("stage", *(kind.replace("_", " ") for kind in kinds)), sums))
+            print_line("")
+            print_rows(Rows("By stage", ("stage", *(kind.replace("_", " ") for kind in kinds)), sums))
         else:
             print_line("it is the path as it is")
-
-
-def _line(message: Message) -> str:
-    said = message.text or " ".join(
-        f"[{block.kind}{' ' + block.name if block.name else ''}] {block.text or block.parts or ''}" for block in message.blocks
-    )
-    said = " ".join(said[: 4 * _SHOWN].split())
-    return said if len(said) <= _SHOWN else said[: _SHOWN - 1] + "…"

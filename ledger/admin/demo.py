@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack, nullcontext
-from importlib.resources import as_file, files
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import anyio
+import typer
 
-from ledger.admin.output import describe_message, make_table, print_json
+from ledger.admin.demo_agent import CHAT
+from ledger.admin.demo_screen import Screen
+from ledger.admin.options import AsJson, ProblemsFound, refuse_to_write
+from ledger.admin.output import make_console, print_json
+from ledger.admin.tables import print_pairs
 from ledger.errors import RunOpen
 from ledger.opening import open_ledger
-from ledger.signs import printable
-from projector.events import BlockDelta
-from projector.json_text import decode
 from stream import follow
 
 if TYPE_CHECKING:
@@ -27,70 +29,87 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ledger.ledger import Ledger
-    from stream import Event
 
-_CHAT: Final = "demo"
-_CHUNKS_A_SECOND: Final = 60
-_ACKNOWLEDGEMENTS_BEFORE_THE_KILL: Final = 11
+_FILE: Final = "demo.db"
+_ACKNOWLEDGEMENTS_OF_THE_ANSWER: Final = 4  # and then its process is killed
 _PATIENCE_S: Final = 60
+COMMANDS_TO_TRY: Final = (f"show {CHAT}", f"context {CHAT} --explain", f"export {CHAT} --format chat")
+
+
+def demo(
+    context: typer.Context,
+    *,
+    as_json: AsJson = False,
+    keep: Annotated[Path | None, typer.Option(help="Keep the database of the demo in this folder.")] = None,
+) -> None:
+    """Kill an agent in the middle of its answer, recover the run, compact it, and prove that nothing was lost."""
+    refuse_to_write(context)
+    if keep is not None:
+        if keep.exists() and not keep.is_dir():
+            raise ValueError(f"{keep} is no folder: name another one with --keep")
+        keep.mkdir(parents=True, exist_ok=True)
+        if (keep / "demo.db").exists():
+            raise ValueError(f"{keep / 'demo.db'} exists: name another folder with --keep")
+    if not anyio.run(run_demo, make_console(), keep, as_json):
+        raise ProblemsFound
 
 
 async def run_demo(console: Console, keep: Path | None, as_json: bool) -> bool:  # noqa: FBT001 - called by anyio.run
-    """Plays, kills, recovers, compacts, loads again; prints each step. True if all numbers are right."""
+    """Asks, kills, recovers, compacts, loads again; prints each step. True if all numbers are right."""
     console.quiet = as_json
-    with ExitStack() as stack:
-        folder = stack.enter_context(nullcontext(str(keep)) if keep else tempfile.TemporaryDirectory(prefix="tailfold-"))
-        sample = stack.enter_context(as_file(files("ledger.admin").joinpath("sample.jsonl")))
+    with nullcontext(str(keep)) if keep else tempfile.TemporaryDirectory(prefix="tailfold-") as folder:
         with anyio.fail_after(_PATIENCE_S):
-            numbers = await _Demo(console, Path(folder) / "demo.db", sample).run()
+            numbers = await _Demo(console, Path(folder) / _FILE).run()
     is_right = all(_checks(numbers).values())
     if as_json:
         print_json(numbers | {"checks": _checks(numbers), "ok": is_right})
     else:
         _print_proof(console, numbers, is_right)
+        _print_commands(console, keep)
     return is_right
 
 
 class _Demo:
-    def __init__(self, console: Console, path: Path, sample: Path) -> None:
-        self._console = console
+    def __init__(self, console: Console, path: Path) -> None:
+        self._screen = Screen(console)
         self._path = path
-        self._sample = sample
         self._acknowledged = 0
         self._run_id = ""
         self._seen: list[int] = []
 
     async def run(self) -> dict[str, Any]:
-        self._step(f"A process of its own plays a recorded stream (thinking, text, a tool call) into {self._path.name}.")
-        self._step("A follower in this process prints each piece as soon as it is durable:")
+        step = self._screen.step
         async with open_ledger(str(self._path)) as ledger:
-            await self._play_and_kill(ledger)
-            stored = (await ledger.store.bounds(_CHAT)).head
+            step("An agent answers a question in a process of its own. A client sees each piece as soon as it is safe:")
+            await self._ask_and_kill(ledger)
+            stored = (await ledger.store.bounds(CHAT)).head
             await self._follow(ledger, until=stored)
-            self._console.print()
-            self._step(f"The process was killed (SIGKILL) in the middle. The follower keeps its cursor, {self._seen[-1]}.")
-            await self._show_open(ledger)
-            recovered = await ledger.recover(_CHAT, self._run_id, "commit")
-            self._step(
-                f"Recovered: run {recovered.run_id} is {recovered.status}, as {recovered.outcome}. Whoever wrote it is fenced."
+            step(
+                "Its process was killed (SIGKILL) in the middle of a sentence. "
+                f"The client has seen events 1 to {self._seen[-1]}, and {stored} are in the log: "
+                f"all {self._acknowledged} that were acknowledged."
             )
+            await self._refuse(ledger)
+            recovered = await ledger.recover(CHAT, self._run_id, "commit")
+            step(f"Recovered: what the run had said is {recovered.status}, as {recovered.outcome}; whoever wrote it is fenced.")
             cursor = self._seen[-1]
-            head = (await ledger.store.bounds(_CHAT)).head
+            head = (await ledger.store.bounds(CHAT)).head
             await self._follow(ledger, until=head)
-            self._step(f"The follower resumes after {cursor} and sees the rest, to {self._seen[-1]}.")
-            before = await ledger.transcript(_CHAT)
-            self._step("The transcript now holds what was durable when the process died:")
-            for message in before:
-                self._console.print(describe_message(message), soft_wrap=True)
-            compaction = await ledger.compact(_CHAT)
+            step(f"The client comes back with its cursor, {cursor}, and sees what is new, to {self._seen[-1]}: nothing twice.")
+            before = await ledger.transcript(CHAT)
+            compaction = await ledger.compact(CHAT)
             gone = compaction.floor - compaction.floor_before
-            self._step(f"Compacted: the log let {gone} events go, its numbers go on at {head + 1}.")
+            step(f"Compacted: the log let {gone} events go. Opened again, the transcript is there without them:")
         async with open_ledger(str(self._path), create=False) as ledger:
-            after = await ledger.transcript(_CHAT)
-            bounds = await ledger.store.bounds(_CHAT)
-            self._step("Opened again: the same transcript is loaded, without the log.")
-            async with ledger.run(_CHAT) as run:
-                await run.tool_result("toolu_sample_0001", "the run was cut off before this call", status="interrupted")
+            after = await ledger.transcript(CHAT)
+            bounds = await ledger.store.bounds(CHAT)
+            self._screen.list(after)
+            step(f"The next turn goes on behind it, with event {head + 1}:")
+            async with ledger.run(CHAT) as run:
+                await run.message("user", "You were cut off. Is the dining car open?")
+                await run.text("It is, until ten. Shall I book a bed for you?")
+            self._screen.list((await ledger.transcript(CHAT))[len(after) :])
+            self._screen.end_line()
             next_seq = run.acknowledged_seq
         return {
             "acknowledged": self._acknowledged,
@@ -109,9 +128,13 @@ class _Demo:
             "next_run_is_behind": next_seq > head,
         }
 
-    async def _play_and_kill(self, ledger: Ledger) -> None:
-        command = [sys.executable, "-m", "ledger.admin", "--data", str(self._path), "play", str(self._sample)]
-        command += ["--format", "anthropic", "--conversation", _CHAT, "--rate", str(_CHUNKS_A_SECOND), "--json"]
+    async def _ask_and_kill(self, ledger: Ledger) -> None:
+        # With the path of this process: a module that lies in the folder it is in is not taken for one of ours.
+        begin = (
+            f"import sys, anyio; sys.path[:] = {sys.path!r}; from ledger.admin.demo_agent import run_agent;"
+            f" anyio.run(run_agent, {str(self._path)!r})"
+        )
+        command = [sys.executable, "-P", "-c", begin]
         async with await anyio.open_process(command, stdout=subprocess.PIPE, stderr=None) as child:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._follow, ledger, None)
@@ -120,52 +143,45 @@ class _Demo:
             await child.wait()
         if child.returncode != -signal.SIGKILL:
             raise ValueError(
-                f"the playing process ended by itself ({child.returncode}) before it could be killed: run it again"
+                f"the agent's process ended by itself ({child.returncode}) before it could be killed: run it again"
             )
 
     async def _listen(self, child: Process) -> None:
-        """Counts what the child was told is durable, and kills it in the middle of its work."""
+        """Counts what the agent was told is durable, and kills it in the middle of its answer."""
         assert child.stdout is not None
-        lines, rest = 0, b""
+        rest, answers = b"", False
+        left = _ACKNOWLEDGEMENTS_OF_THE_ANSWER
         async for data in child.stdout:
             *whole, rest = (rest + data).split(b"\n")
             for line in whole:
                 told = json.loads(line)
                 self._run_id = told.get("run_id", self._run_id)
                 self._acknowledged = max(self._acknowledged, told.get("acknowledged_seq", 0))
-                lines += 1
-            if lines >= _ACKNOWLEDGEMENTS_BEFORE_THE_KILL and child.returncode is None:
+                answers |= "answers" in told
+                left -= answers and "acknowledged_seq" in told
+                left = 0 if "waits" in told else left
+            if left <= 0 and child.returncode is None:
                 child.kill()
 
     async def _follow(self, ledger: Ledger, until: int | None) -> None:
-        """Goes on behind the cursor; every event is counted, text is printed."""
+        """Goes on behind the cursor; every event is counted, and what can be read of it is shown."""
         cursor = self._seen[-1] if self._seen else 0
         if until is not None and cursor >= until:
             return
-        async for event in follow(ledger.store, _CHAT, after=cursor):
+        async for event in follow(ledger.store, CHAT, after=cursor):
             self._seen.append(event.seq)
-            self._show_piece(event)
+            self._screen.show(event)
             if event.seq == until:
                 return
 
-    def _show_piece(self, event: Event) -> None:
-        if event.type == BlockDelta.TYPE:
-            delta = decode(event.data, BlockDelta)
-            style = "dim italic" if delta.block == 0 else ""
-            self._console.print(printable(delta.text), end="", style=style, markup=False, soft_wrap=True)
-
-    async def _show_open(self, ledger: Ledger) -> None:
-        committed = await ledger.transcript(_CHAT)
-        for run in await ledger.open_runs(_CHAT):
-            pieces = sum(len(block.text) for message in run.messages for block in message.blocks)
-            self._step(f"Run {run.run_id} has no end: {pieces} characters in the log, {len(committed)} messages committed.")
+    async def _refuse(self, ledger: Ledger) -> None:
+        """The run is open: a second one would speak into it."""
+        committed = await ledger.transcript(CHAT)
         try:
-            await ledger.begin_run(_CHAT)
-        except RunOpen as refusal:
-            self._step(f"A new run is refused: {refusal}.")
-
-    def _step(self, text: str) -> None:
-        self._console.print("● " + text, style="bold", markup=False)
+            await ledger.begin_run(CHAT)
+        except RunOpen:
+            told = f"Its run has no end: {len(committed)} messages are committed, and a next run is refused (RunOpen)."
+            self._screen.step(told)
 
 
 def _checks(numbers: dict[str, Any]) -> dict[str, bool]:
@@ -190,7 +206,19 @@ def _print_proof(console: Console, numbers: dict[str, Any], is_right: bool) -> N
         "floor_after_compaction": "events let go by compaction",
         "next_run_went_on_at": "first event of the next run",
     }
-    console.print(make_table("The numbers", ("", "count"), [(text, numbers[name]) for name, text in names.items()]))
+    print_pairs("The numbers", [(text, f"{numbers[name]:,}") for name, text in names.items()])
+    console.print()
     for check, holds in _checks(numbers).items():
         console.print(f"{'✓' if holds else '✗'} {check}", style="green" if holds else "bold red", markup=False)
     console.print("All is as it should be." if is_right else "Something is wrong.", style="bold")
+
+
+def _print_commands(console: Console, keep: Path | None) -> None:
+    """What to do with the file, if it is left."""
+    if keep is None:
+        console.print("`tailfold demo --keep demo-files` leaves the file to look at.", markup=False)
+        return
+    console.print("Three commands to try next:", markup=False)
+    data = shlex.quote(str(keep / _FILE))
+    for words in COMMANDS_TO_TRY:
+        console.print(f"  tailfold --data {data} {words}", markup=False, soft_wrap=True)

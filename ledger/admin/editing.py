@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 import typer
 
-from ledger.admin.options import AsJson, Conversation, Home, ProblemsFound, RunId, home_of, require, with_ledger
-from ledger.admin.output import print_json, print_line, progress
+from ledger.admin.options import (
+    AsJson,
+    Conversation,
+    Home,
+    ProblemsFound,
+    RunId,
+    home_of,
+    refuse_to_write,
+    require,
+    with_ledger,
+)
+from ledger.admin.output import counted, print_json, print_line, progress
+from ledger.admin.shapes import of_conversation, of_run
 from ledger.errors import UnknownConversation, UnknownRun
-from ledger.records import present_conversation
+from ledger.signs import one_line
 from stream.limits import check_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ledger.ledger import Ledger
+    from projector import Message
+
+_SHOWN: Final = 5
+_SHOWN_CHARACTERS: Final = 40
+_LIKE: Final = {"completed": "commit", "incomplete": "commit", "failed": "fail"}
+"""The action that does with a run what its own end has done."""
 
 
 def select(
@@ -62,7 +79,7 @@ def describe(
         if info is None:
             raise UnknownConversation(conversation)
         if as_json:
-            print_json(present_conversation(info))
+            print_json(of_conversation(info))
             return
         state = "archived" if info.archived else "not archived"
         told = f"title {info.title!r}, labels {', '.join(info.labels) or 'none'}, {state}"
@@ -102,20 +119,60 @@ def recover(
     action: Annotated[Literal["commit", "fail", "cancel"], typer.Option(help="What becomes of it.")],
     conversation: Home = None,
     select: Annotated[bool, typer.Option("--select", help="Make its last message the active leaf.")] = False,  # noqa: FBT002 - a flag
+    is_sure: Annotated[bool, typer.Option("--yes", help="Do not ask before `cancel`.")] = False,  # noqa: FBT002 - a flag
     *,
     as_json: AsJson = False,
 ) -> None:
-    """End an open run whose writer is lost: keep what it has, its finished messages, or nothing."""
+    """End an open run whose writer is lost: keep what it has, its finished messages, or nothing, not the user's either."""
+    if action == "cancel" and not is_sure and sys.stdin.isatty():
+        _ask_to_take_away(context, run, conversation)
 
     async def job(ledger: Ledger) -> None:
-        found = await ledger.recover(await home_of(ledger, run, conversation), run, action, select=select)
+        home = await home_of(ledger, run, conversation)
+        said = await _said_by(ledger, home, run)
+        found = await ledger.recover(home, run, action, select=select)
+        is_ours = said is not None and found.recovered == action
         if as_json:
-            print_json(msgspec.to_builtins(found))
-            return
-        how = f"recovered by {found.recovered}" if found.recovered else f"had ended as {found.outcome} before"
-        print_line(f"run {found.run_id}: {found.status}, {how}, {found.messages} messages committed")
+            print_json(of_run(found))
+        elif is_ours:
+            print_line(f"run {run}: {found.status}, recovered by {action}, {counted(found.messages, 'message')} committed")
+            if said and action == "cancel":
+                print_line(f"not in the transcript any more, but in the log until it is compacted: {_told(said)}")
+        else:
+            how = f"been recovered by {found.recovered}" if found.recovered else f"ended as {found.outcome}"
+            print_line(f"run {run}: had {how} before, {counted(found.messages, 'message')} committed; nothing was changed")
+        if not is_ours and action != (found.recovered or _LIKE.get(found.outcome or "")):
+            raise ProblemsFound
 
     with_ledger(context, job)
+
+
+def _ask_to_take_away(context: typer.Context, run: str, conversation: str | None) -> None:
+    """Returns if a person says yes, or there is nothing to take away. Raises `ValueError` otherwise."""
+    said: list[Message] = []
+
+    async def look(ledger: Ledger) -> None:
+        said.extend(await _said_by(ledger, await home_of(ledger, run, conversation), run) or ())
+
+    with_ledger(context, look)
+    if said and not _confirm(f"Take away what run {run!r} has said, {_told(said)}?"):
+        raise ValueError(f"run {run!r} is open as before: --action commit keeps what it has said")
+
+
+async def _said_by(ledger: Ledger, conversation: str, run_id: str) -> list[Message] | None:
+    """What a run has said so far; None of one that has ended."""
+    return next((run.messages for run in await ledger.open_runs(conversation) if run.run_id == run_id), None)
+
+
+def _told(messages: Sequence[Message]) -> str:
+    """Messages in a line: how many there are, and how the first ones begin."""
+    shown = []
+    for message in messages[:_SHOWN]:
+        text = " ".join(message.text[: 4 * _SHOWN_CHARACTERS].split())
+        text = text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
+        shown.append(f"{message.role} {text!r}" if text else f"{message.role} [{', '.join(b.kind for b in message.blocks)}]")
+    more = f" and {len(messages) - _SHOWN} more" if len(messages) > _SHOWN else ""
+    return f"{len(messages)} message{'s' if len(messages) > 1 else ''} ({'; '.join(shown)}{more})"
 
 
 def erase(
@@ -134,6 +191,7 @@ def erase(
     if not is_sure and not sys.stdin.isatty():
         raise ValueError(f"to erase {told} for good somebody must say so: use --yes where nobody can be asked")
 
+    refuse_to_write(context)
     if not is_sure:  # not inside the event loop, which would keep Ctrl-C to itself until there is an answer
         _ask(context, names)
 
@@ -144,8 +202,8 @@ def erase(
             print_json(msgspec.to_builtins(done if len(names) > 1 else done[0]))
         else:
             for one in done:
-                gone = f"{one.messages} messages in {one.runs} runs and {one.events} events are gone"
-                print_line(f"{one.conversation}: {gone}")
+                said = f"{counted(one.messages, 'message')} in {counted(one.runs, 'run')}"
+                print_line(f"{one.conversation}: {said} and {counted(one.events, 'event')} are gone")
         if not done[0].is_proven:  # they share the file
             if not as_json:
                 print_line(f"but not from the file yet: {done[0].why}", "bold red")
@@ -167,10 +225,14 @@ def _ask(context: typer.Context, names: Sequence[str]) -> None:
                 held[1] += info.runs
 
     with_ledger(context, look)
+    said = f"{counted(held[0], 'message')} in {counted(held[1], 'run')}"
     what = "conversation" if len(names) == 1 else f"{len(names)} conversations"
-    try:
-        is_meant = typer.confirm(f"Erase {what} {told}, {held[0]} messages in {held[1]} runs, for good?", err=True)
-    except typer.Abort:
-        is_meant = False
-    if not is_meant:
+    if not _confirm(f"Erase {what} {told}, {said}, for good?"):
         raise ValueError(f"nothing of {told} was erased")
+
+
+def _confirm(question: str) -> bool:
+    try:
+        return typer.confirm(one_line(question), err=True)
+    except typer.Abort:
+        return False

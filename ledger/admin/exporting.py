@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
+from ledger.admin.export_format import Chosen, choose_format
 from ledger.admin.failures import Failed, as_failed, end, export_each
 from ledger.admin.options import All, AsJson, OneOrAll, ProblemsFound, check_one_or_all, require, with_ledger
-from ledger.admin.output import print_json, print_line, print_warning, progress
+from ledger.admin.output import counted, print_json, print_line, print_warning, progress
 from ledger.admin.rendering import render
 from ledger.errors import UnknownMedia
 from ledger.kinds import is_reserved
-from ledger.transfer.jsonl import TAILFOLD, event_line, header_line, media_line
+from ledger.tables.holds import hold
+from ledger.transfer.formats import MESSAGES, TAILFOLD
+from ledger.transfer.jsonl import event_line, header_line, media_line
 from ledger.transfer.sinks import open_sink
-from ledger.transfer.sources import MESSAGES
 from projector.events import MediaAdded, read_body
 from projector.formats import STREAM_WRITERS, WRITERS
 
@@ -28,7 +30,15 @@ if TYPE_CHECKING:
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="The file to make; gzipped where its name ends in .gz.")]
 _FORMATS: Final = (TAILFOLD, MESSAGES, *WRITERS, *STREAM_WRITERS)
-Format = Annotated[str, typer.Option("--format", help=f"The format: {', '.join(_FORMATS)}.")]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        help=f"The format: {', '.join(_FORMATS)}. Without it {TAILFOLD}, and {MESSAGES} where a part of a log is gone.",
+        metavar="FORMAT",
+        autocompletion=lambda: list(_FORMATS),
+    ),
+]
 _PAGE_EVENTS: Final = 1000
 _ONLY_OWNER: Final = 0o600  # what was said is nobody else's
 
@@ -51,23 +61,30 @@ def export(
     conversation: OneOrAll = None,
     is_all: All = False,  # noqa: FBT002 - a flag
     output: Output = None,
-    format_name: Format = TAILFOLD,
+    format_name: Format = None,
     *,
     as_json: AsJson = False,
 ) -> None:
     """Write the events of conversations as JSON lines, from which `import` makes the same log again.
 
-    In another format it is the active path that is written, such as its provider takes it, and what was lost or mended is
-    told on standard error.
+    Where `compact` has let a part of the log go, it is written what the ledger keeps, as tailfold-messages, and standard error
+    says so; `import` takes that in, too. In another format it is the active path that is written, such as its provider takes
+    it, and what was lost or mended is told on standard error.
     """
     check_one_or_all(conversation, is_all=is_all)
-    if format_name != TAILFOLD:
-        if format_name not in _FORMATS:
-            raise ValueError(f"{format_name!r} is no format to export to: use one of {', '.join(_FORMATS)}")
-        with_ledger(context, lambda ledger: render(ledger, conversation, format_name, output, as_json=as_json))
-        return
+    if format_name not in (None, *_FORMATS):
+        raise ValueError(f"{format_name!r} is no format to export to: use one of {', '.join(_FORMATS)}")
 
-    with_ledger(context, lambda ledger: _export(ledger, conversation, output, as_json=as_json))
+    async def job(ledger: Ledger) -> None:
+        chosen = Chosen(format_name) if format_name is not None else await choose_format(ledger, conversation)
+        if chosen.name == TAILFOLD:
+            await _export(ledger, conversation, output, as_json=as_json)
+        else:
+            await render(ledger, conversation, chosen.name, output, as_json=as_json)
+        if chosen.is_short:
+            raise ProblemsFound
+
+    with_ledger(context, job, only_looks=True)
 
 
 async def _export(ledger: Ledger, conversation: str | None, output: Path | None, *, as_json: bool) -> None:
@@ -90,7 +107,7 @@ async def _export(ledger: Ledger, conversation: str | None, output: Path | None,
         print_json({"output": str(output), "conversations": told} | as_failed(failed))
     elif output is not None:
         events = sum(exported.events for exported in done)
-        print_line(f"{output}: {events:,} events of {len(done):,} conversations")
+        print_line(f"{output}: {counted(events, 'event')} of {counted(len(done), 'conversation')}")
     faults = [fault for exported in done for fault in _faults(exported)]
     for fault in faults if output is None or not as_json else ():
         print_warning(fault) if output is None else print_line(fault)
@@ -101,7 +118,7 @@ async def _export(ledger: Ledger, conversation: str | None, output: Path | None,
 
 async def _export_one(ledger: Ledger, conversation: str, write: Callable[[str], Any], *, is_shown: bool) -> Exported:
     media: dict[str, bool] = {}
-    async with ledger.hold(conversation):  # or a compaction could overtake it
+    async with hold(ledger.tables, conversation, 0):  # or a compaction could overtake it
         bounds = await ledger.store.bounds(conversation)
         write(header_line(conversation, bounds))
         seq = bounds.floor
@@ -140,7 +157,7 @@ def _faults(exported: Exported) -> Iterator[str]:
         held = f"{exported.floor + 1} to {exported.head}" if exported.events else "none"
         yield (
             f"{of}: events {exported.origin + 1} to {exported.floor} are gone from its log, the export holds {held}: "
-            "`tailfold backup` copies what the ledger keeps of them"
+            f"--format {MESSAGES} writes what the ledger keeps of them"
         )
     for media_id in exported.missing_media:
         yield f"{of}: media {media_id} is not in the database, the export holds only its name"

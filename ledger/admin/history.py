@@ -11,8 +11,10 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
-from ledger.admin.options import AsJson  # noqa: TC001 - typer reads the annotations when the program runs
-from ledger.admin.output import make_table, print_json, print_line, print_view
+from ledger.admin.options import AsJson, refuse_to_write
+from ledger.admin.output import print_json, print_line
+from ledger.admin.program import Command, Commands, with_settings
+from ledger.admin.tables import Rows, print_rows
 from ledger.history.discovery import discover, load_plugin
 from ledger.history.settings import (
     CONFIG_FILE,
@@ -32,8 +34,20 @@ if TYPE_CHECKING:
 
     from ledger.history.discovery import Found
 
-history_app = typer.Typer(no_args_is_help=True, help="The chain of plugins that decides what of a history a model is shown.")
-limits_app = typer.Typer(no_args_is_help=True, help="How many sessions there may be, and how long an idle one stays.")
+history_app = typer.Typer(
+    add_completion=False,
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="The chain of plugins that decides what of a history a model is shown.",
+)
+limits_app = typer.Typer(
+    add_completion=False,
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="How many sessions there may be, and how long an idle one stays.",
+)
 
 Config = Annotated[Path, typer.Option(envvar="TAILFOLD_PLUGINS", help="The settings file.")]
 Plugins = Annotated[Path | None, typer.Option(help="The folder of plugin_history_*.py; where the settings lie without.")]
@@ -41,7 +55,15 @@ Name = Annotated[str, typer.Argument(help="The name of a plugin: that of its fil
 _CONFIG = Path(CONFIG_FILE)
 
 
-@history_app.command("list")
+def _command(app: typer.Typer, name: str, *, takes_negative: bool = False) -> Callable[[Callable[..., None]], None]:
+    def take(command: Callable[..., None]) -> None:
+        settings = {"ignore_unknown_options": True} if takes_negative else None  # `-1` is a number that is refused
+        app.command(name, cls=Command, context_settings=settings)(with_settings(command))
+
+    return take
+
+
+@_command(history_app, "list")
 def list_plugins(config: Config = _CONFIG, plugins: Plugins = None, *, as_json: AsJson = False) -> None:
     """Show the plugins that there are, the chain, and the settings."""
     found = _discover(config, plugins)
@@ -55,8 +77,9 @@ def list_plugins(config: Config = _CONFIG, plugins: Plugins = None, *, as_json: 
         ]
         print_json(_shown(configuration) | {"plugins": listed})
         return
-    rows = [(positions.get(plugin.name, ""), plugin.name, plugin.origin) for plugin in ordered]
-    print_view(make_table("History plugins", ("position", "plugin", "from"), rows))
+    rows = [(positions.get(plugin.name), plugin.name, plugin.origin) for plugin in ordered]
+    print_rows(Rows("", ("position", "plugin", "from"), rows))
+    print_line("")
     if configuration.warned:
         print_line(f"{config}: its chain does not begin with {DEFAULT}, which is put first")
     timeout = configuration.session_idle_timeout_minutes
@@ -66,23 +89,28 @@ def list_plugins(config: Config = _CONFIG, plugins: Plugins = None, *, as_json: 
     )
 
 
-@history_app.command("chain-add")
-def chain_add(name: Name, config: Config = _CONFIG, plugins: Plugins = None, *, as_json: AsJson = False) -> None:
+@_command(history_app, "chain-add")
+def chain_add(
+    context: typer.Context, name: Name, config: Config = _CONFIG, plugins: Plugins = None, *, as_json: AsJson = False
+) -> None:
     """Put a plugin at the end of the chain; one that can't be loaded is refused."""
     check_name(name)
     available = _discover(config, plugins)
     _check_loads(name, available)
-    _change(config, plugins, lambda before: add_plugin(before, name, available), _told_chain, as_json=as_json)
+    _change(context, config, plugins, lambda before: add_plugin(before, name, available), _told_chain, as_json=as_json)
 
 
-@history_app.command("chain-remove")
-def chain_remove(name: Name, config: Config = _CONFIG, plugins: Plugins = None, *, as_json: AsJson = False) -> None:
+@_command(history_app, "chain-remove")
+def chain_remove(
+    context: typer.Context, name: Name, config: Config = _CONFIG, plugins: Plugins = None, *, as_json: AsJson = False
+) -> None:
     """Take a plugin out of the chain; the default stays."""
-    _change(config, plugins, lambda before: remove_plugin(before, name), _told_chain, as_json=as_json)
+    _change(context, config, plugins, lambda before: remove_plugin(before, name), _told_chain, as_json=as_json)
 
 
-@history_app.command("chain-move", context_settings={"ignore_unknown_options": True})
+@_command(history_app, "chain-move", takes_negative=True)
 def chain_move(
+    context: typer.Context,
     name: Name,
     position: Annotated[int, typer.Argument(help="Its new place, from 1; the default is at 0.")],
     config: Config = _CONFIG,
@@ -92,11 +120,12 @@ def chain_move(
 ) -> None:
     """Put a plugin of the chain at another place, behind the default; one that can't be loaded is refused."""
     _check_loads(name, _discover(config, plugins))
-    _change(config, plugins, lambda before: move_plugin(before, name, position), _told_chain, as_json=as_json)
+    _change(context, config, plugins, lambda before: move_plugin(before, name, position), _told_chain, as_json=as_json)
 
 
-@history_app.command("maxctx", context_settings={"ignore_unknown_options": True})
+@_command(history_app, "maxctx", takes_negative=True)
 def maxctx(
+    context: typer.Context,
     messages: Annotated[int, typer.Argument(help="The ceiling, in messages, whatever a model prefers.")],
     config: Config = _CONFIG,
     plugins: Plugins = None,
@@ -106,11 +135,12 @@ def maxctx(
     """Set how many messages a model is shown at most."""
     check_limit("maxctx", messages)
     told = f"at most {messages} messages are shown"
-    _change(config, plugins, lambda before: replace(before, agent_max_ctx=messages), lambda _: told, as_json=as_json)
+    _change(context, config, plugins, lambda before: replace(before, agent_max_ctx=messages), lambda _: told, as_json=as_json)
 
 
-@limits_app.command("max-users", context_settings={"ignore_unknown_options": True})
+@_command(limits_app, "max-users", takes_negative=True)
 def max_users(
+    context: typer.Context,
     sessions: Annotated[int, typer.Argument(help="How many, at least 1.")],
     config: Config = _CONFIG,
     plugins: Plugins = None,
@@ -120,11 +150,12 @@ def max_users(
     """Set how many sessions may be open at once."""
     check_limit("max-users", sessions)
     told = f"at most {sessions} sessions may be open"
-    _change(config, plugins, lambda before: replace(before, max_users=sessions), lambda _: told, as_json=as_json)
+    _change(context, config, plugins, lambda before: replace(before, max_users=sessions), lambda _: told, as_json=as_json)
 
 
-@limits_app.command("session-timeout", context_settings={"ignore_unknown_options": True})
+@_command(limits_app, "session-timeout", takes_negative=True)
 def session_timeout(
+    context: typer.Context,
     minutes: Annotated[int, typer.Argument(help="How long, in minutes; 0 is for ever.")],
     config: Config = _CONFIG,
     plugins: Plugins = None,
@@ -135,11 +166,17 @@ def session_timeout(
     check_limit("session-timeout", minutes, least=0)
     told = f"an idle session is let go after {minutes} minutes" if minutes else "idle sessions stay"
     _change(
-        config, plugins, lambda before: replace(before, session_idle_timeout_minutes=minutes), lambda _: told, as_json=as_json
+        context,
+        config,
+        plugins,
+        lambda before: replace(before, session_idle_timeout_minutes=minutes),
+        lambda _: told,
+        as_json=as_json,
     )
 
 
 def _change(
+    context: typer.Context,
     config: Path,
     plugins: Path | None,
     change: Callable[[HistorySettings], HistorySettings],
@@ -147,6 +184,7 @@ def _change(
     *,
     as_json: bool,
 ) -> None:
+    refuse_to_write(context)
     changed = change_configuration(config, _discover(config, plugins), change)
     if as_json:
         print_json(_shown(changed))

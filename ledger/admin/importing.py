@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import msgspec
 import typer
 
+from ledger.admin.long_work import LongWork, stoppable
 from ledger.admin.options import AsJson, ProblemsFound, with_ledger
-from ledger.admin.output import print_json, print_line, print_warning, progress
+from ledger.admin.output import counted, print_json, print_line, print_warning, progress
 from ledger.errors import LedgerError
 from ledger.kinds import check_conversation_id
 from ledger.transfer.adoption import ImportedLog, without_beginning
 from ledger.transfer.file_import import ImportedHistory, ImportReport, check_format, import_source, open_source
 from ledger.transfer.files import FileError
-from ledger.transfer.jsonl import TAILFOLD
-from ledger.transfer.sources import AUTO, FORMATS, bases_of
+from ledger.transfer.formats import AUTO, FORMATS, TAILFOLD
+from ledger.transfer.sources import bases_of
 from stream.opening import MEMORY, sqlite_path
 
 if TYPE_CHECKING:
@@ -32,8 +33,16 @@ Files = Annotated[
     list[Path],
     typer.Argument(help="Files, gzipped or not, or folders of them, in any format that is known.", metavar="FILE..."),
 ]
-Into = Annotated[str | None, typer.Option(help="Take it in under this id; for files of one conversation.")]
-Format = Annotated[str, typer.Option("--format", help=f"The format: {AUTO}, {TAILFOLD}, {', '.join(FORMATS)}.")]
+Into = Annotated[str | None, typer.Option(help="Take it in under this id; for files of one conversation.", metavar="ID")]
+Format = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        help=f"The format: {AUTO}, {TAILFOLD}, {', '.join(FORMATS)}.",
+        metavar="FORMAT",
+        autocompletion=lambda: [AUTO, TAILFOLD, *FORMATS],
+    ),
+]
 SkipBroken = Annotated[
     bool, typer.Option("--skip-broken", help="Pass over what can't be read, name it, and take in the rest; exit code 1.")
 ]
@@ -59,20 +68,26 @@ def import_(
         check_conversation_id(into)
         if any(path.is_dir() for path in files):
             raise ValueError("--into is for files of one conversation, not for a folder: leave it out")
-    with ExitStack() as stack:
+    work, reports = LongWork(), list[ImportReport]()
+
+    def where_it_stands() -> str:
+        done = f"{len(reports):,} of {len(files):,} files are in" if reports else "no file is in whole"
+        now = f", {work.what} had come to {work.so_far}" if work.what else ""
+        return f"{done}{now}; the same command goes on, and adds nothing twice"
+
+    with stoppable(where_it_stands), ExitStack() as stack:
         bases = bases_of(list(dict.fromkeys(path for path in files if not path.is_dir())))
         look = partial(open_source, format_name=format_name, into=into, skip_broken=skip_broken)
-        sources = {path: _open(stack, path, bases[path], look, is_shown=into is not None) for path in bases}
+        sources = {path: _open(stack, path, bases[path], look) for path in bases}
 
         async def job(ledger: Ledger) -> None:
-            reports = []
             for path in files:
                 if path.is_dir():
-                    report = await ledger.import_file(path, format=format_name, skip_broken=skip_broken, progress=progress)
+                    report = await ledger.import_file(path, format=format_name, skip_broken=skip_broken, progress=work)
                     reports.append(report)
                 else:
                     with _named(path):
-                        done = await import_source(ledger.engine, sources[path], into, progress)
+                        done = await import_source(ledger.engine, sources[path], into, work)
                         reports.append(ImportReport(tuple(done), broken=sources[path].broken))
             told = _Told(
                 [one for report in reports for one in report.conversations],
@@ -105,8 +120,8 @@ class _Told(NamedTuple):
     broken: Sequence[str]
 
 
-def _open(stack: ExitStack, path: Path, base: str, look: Look, *, is_shown: bool) -> Source:
-    with progress(f"reading {path}", is_shown=is_shown):
+def _open(stack: ExitStack, path: Path, base: str, look: Look) -> Source:
+    with progress(f"reading {path}"):
         return look(stack, path, base)
 
 
@@ -132,8 +147,10 @@ def _tell(told: _Told, *, as_json: bool, is_short: bool) -> None:
         others = {"refused": list(told.refused)} | ({"broken": list(told.broken)} if told.broken else {})
         print_json({"conversations": conversations} | others if is_short or told.broken else conversations)
         return
-    for line in _summary(told.done) if is_short else _lines(told.done):
+    for line in () if is_short else _lines(told.done):
         print_line(line)
+    if is_short or len(told.done) > 1:
+        print_line(_summary(told.done))
     for why in told.refused:
         print_warning(f"refused: {why}")
     for why in told.broken:
@@ -148,9 +165,10 @@ def _record(one: ImportedLog | ImportedHistory) -> dict[str, Any]:
 def _lines(done: Sequence[ImportedLog | ImportedHistory]) -> Iterator[str]:
     for one in done:
         if isinstance(one, ImportedLog):
-            told = f"{one.added:,} events added, {one.skipped:,} were there, it ends at {one.head}"
+            told = f"{counted(one.added, 'event')} added, {one.skipped:,} were there, it ends at {one.head}"
         else:
-            told = f"{one.added:,} events of {one.runs:,} runs added, {one.known:,} messages were there, it ends at {one.head}"
+            made = f"{counted(one.added, 'event')} of {counted(one.runs, 'run')}"
+            told = f"{made} added, {counted(one.known, 'message')} there before, it ends at {one.head}"
         yield f"{one.conversation}: {told}"
         losses = one.losses if isinstance(one, ImportedHistory) else ()
         yield from (f"  has no place: {loss.what}" for loss in losses[:_SHOWN_LOSSES])
@@ -158,12 +176,14 @@ def _lines(done: Sequence[ImportedLog | ImportedHistory]) -> Iterator[str]:
             yield f"  and {len(losses) - _SHOWN_LOSSES:,} more (--json tells all)"
 
 
-def _summary(done: Sequence[ImportedLog | ImportedHistory]) -> Iterator[str]:
+def _summary(done: Sequence[ImportedLog | ImportedHistory]) -> str:
+    """In all."""
     files, conversations = len({one.file for one in done}), len({one.conversation for one in done})
     runs = sum(one.runs for one in done if isinstance(one, ImportedHistory))
     known = sum(one.known if isinstance(one, ImportedHistory) else one.skipped for one in done)
     added = sum(one.added for one in done)
-    yield (
-        f"{files:,} files: {conversations:,} conversations, {runs:,} runs and {added:,} events added, "
+    return (
+        f"{counted(files, 'file')}: {counted(conversations, 'conversation')}, {counted(runs, 'run')} and "
+        f"{counted(added, 'event')} added, "
         f"{known:,} messages or events were there"
     )

@@ -3,40 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - typer reads it at run time
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-import msgspec
 import typer
 
+from ledger.admin.erased import print_erased, told_of_erased
+from ledger.admin.log_events import print_events
 from ledger.admin.options import AsJson, Conversation, ProblemsFound, check_text, with_ledger
-from ledger.admin.output import (
-    describe_message,
-    event_record,
-    make_table,
-    moment,
-    print_json,
-    print_line,
-    print_view,
-    print_warning,
-)
+from ledger.admin.output import columns_of_terminal, moment, print_json, print_line, print_warning
 from ledger.admin.remote import print_remote
+from ledger.admin.shapes import of_conversation, of_run
+from ledger.admin.tables import Rows, print_rows
+from ledger.admin.transcripts import OfLog, print_transcript
 from ledger.errors import LedgerBehind, LedgerDiverged
-from ledger.pages import present_page, read_cursor, read_page
+from ledger.listings import STATUSES
+from ledger.pages import read_cursor, read_page
 from ledger.tables.conversations import Page
-from projector import present
 from stream import CorruptEvent
-from stream import follow as follow_stream
 from stream.limits import check_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ledger.following import OpenRun
     from ledger.ledger import Ledger
-    from ledger.records import ConversationInfo
-    from projector import Message
-    from projector.run_draft import Anomaly
+    from ledger.records import ConversationInfo, RunInfo
 
+_A_SCREEN: Final = 50
 Status = Literal["open", "created", "streaming", "committed", "superseded", "failed", "cancelled"]
 
 Select = Annotated[
@@ -62,27 +54,29 @@ def conversations(
         check_text(name, text)
 
     async def job(ledger: Ledger) -> None:
-        wanted = Page(begin, limit, archived, prefix, label, title)
+        is_seen = columns_of_terminal() is not None and not as_json  # whoever reads all of it, reads all of it
+        wanted = Page(begin, limit or (_A_SCREEN if is_seen else None), archived, prefix, label, title)
         shown, cursor = await read_page(ledger.engine, wanted)
         if as_json:
-            print_json(present_page(shown, cursor))
+            print_json({"conversations": [of_conversation(info) for info in shown], "next": cursor})
             return
-        rows = [
-            (info.conversation, info.title, moment(info.active_at), info.runs, info.messages, ", ".join(_marks(info)))
+        cells = [
+            (info.conversation, _title(info), moment(info.active_at), info.runs, info.messages, ", ".join(_marks(info)))
             for info in shown
         ]
         columns = ("conversation", "title", "last active (UTC)", "runs", "messages", "labels")
-        print_view(make_table("Conversations", columns, rows))
+        print_rows(Rows("", columns, cells, prose=("title", "labels")), without="there are no conversations")
         if cursor is not None:
-            print_line(f"the next page: --after {cursor}")
+            print_line("")
+            print_line(f"there are more: add --after {cursor}")
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=True)
 
 
 def runs(
     context: typer.Context,
     conversation: Annotated[str | None, typer.Argument(help="Only this conversation.")] = None,
-    status: Annotated[Status | None, typer.Option(help="Only these; open are those without an end.")] = None,
+    status: Annotated[Status | None, typer.Option(help=f"Only these: {', '.join(STATUSES)}.", metavar="STATUS")] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -91,16 +85,17 @@ def runs(
     async def job(ledger: Ledger) -> None:
         found = [run async for run in ledger.runs(conversation, status=status)]
         if as_json:
-            print_json([msgspec.to_builtins(run) for run in found])
+            print_json([of_run(run) for run in found])
             return
-        rows = [
-            (run.conversation, run.run_id, run.status, run.outcome, run.messages, run.seq, run.end_seq, run.finish_reason)
+        await print_erased(ledger, conversation)
+        cells = [
+            (run.conversation, run.run_id, _state(run), moment(run.started_at), run.model, run.messages, run.seq, run.end_seq)
             for run in found
         ]
-        columns = ("conversation", "run", "status", "outcome", "messages", "from", "to", "reason")
-        print_view(make_table("Runs", columns, rows))
+        columns = ("conversation", "run", "status", "started (UTC)", "model", "messages", "from event", "to event")
+        print_rows(Rows("", columns, cells), without="there are no such runs" if status else "there are no runs")
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=True)
 
 
 def show(
@@ -121,14 +116,14 @@ def show(
         selections = await read_selections(ledger, conversation, select or ())
         messages = await ledger.transcript(conversation, branch=branch, selections=selections, before=before, limit=limit)
         try:
-            of_log = await ledger.open_runs(conversation), await ledger.anomalies(conversation)
+            of_log = OfLog(await ledger.open_runs(conversation), await ledger.anomalies(conversation))
         except (LedgerBehind, LedgerDiverged, CorruptEvent) as error:  # what is committed can be read all the same
-            _print_transcript(conversation, messages, None, as_json=as_json)
+            await print_transcript(ledger, conversation, messages, None, as_json=as_json)
             print_warning(f"tailfold: {error}")
             raise ProblemsFound from error
-        _print_transcript(conversation, messages, of_log, as_json=as_json)
+        await print_transcript(ledger, conversation, messages, of_log, as_json=as_json)
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=True)
 
 
 def events(
@@ -136,12 +131,14 @@ def events(
     conversation: Conversation,
     after: Annotated[int, typer.Option(help="Begin after this number.", min=0)] = 0,
     follow: Annotated[bool, typer.Option("--follow", help="Go on waiting for more.")] = False,  # noqa: FBT002 - a flag
-    url: Annotated[str | None, typer.Option(help="Of `tailfold serve`, in place of --data; with --follow.")] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Of `tailfold serve`, in place of --data; with --follow.", metavar="URL")
+    ] = None,
     token_file: Annotated[Path | None, typer.Option(help="Holds the bearer token for --url.")] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Print the events of a conversation, each once, in order."""
+    """Print the events of a conversation, each once, in order; where a part of its log is gone, what there is, and say so."""
     if url is not None:
         if not follow:
             raise ValueError("--url is for following: add --follow")
@@ -151,51 +148,9 @@ def events(
         raise ValueError("--token-file is for --url: name the server too")
 
     async def job(ledger: Ledger) -> None:
-        head = (await ledger.store.bounds(conversation)).head
-        if not follow and after >= head:
-            await ledger.open_runs(conversation)  # says so if there is no such conversation
-            return
-        async for event in follow_stream(ledger.store, conversation, after=after):
-            if as_json:
-                print_json(event_record(event))
-            else:
-                record = event_record(event)
-                shown = record.get("data") or record["data_base64"]
-                print_line(f"{event.seq:>8}  {event.type:<20} {shown}")
-            if not follow and event.seq >= head:
-                return
+        await print_events(ledger, conversation, after=after, follow=follow, as_json=as_json)
 
-    with_ledger(context, job)
-
-
-def _print_transcript(
-    conversation: str, messages: list[Message], of_log: tuple[list[OpenRun], list[Anomaly]] | None, *, as_json: bool
-) -> None:
-    """What only the log tells is null in JSON where it can't be read."""
-    open_runs, anomalies = of_log or ([], [])
-    if as_json:
-        runs_shown = [
-            {"run_id": run.run_id, "seq": run.seq, "messages": [present(message) for message in run.messages]}
-            for run in open_runs
-        ]
-        print_json(
-            {
-                "conversation": conversation,
-                "messages": [present(message) for message in messages],
-                "open_runs": None if of_log is None else runs_shown,
-                "anomalies": None if of_log is None else [msgspec.to_builtins(anomaly) for anomaly in anomalies],
-            }
-        )
-        return
-    for message in messages:
-        print_view(describe_message(message))
-    for run in open_runs:
-        print_line(f"open run {run.run_id}, since event {run.seq}: not committed", "bold red")
-        for message in run.messages:
-            print_view(describe_message(message, note="  (not committed)"))
-    for anomaly in anomalies:
-        what = "" if anomaly.is_applied else " could not be applied"
-        print_line(f"event {anomaly.seq}{what}: {anomaly.why}", "yellow")
+    with_ledger(context, job, only_looks=True)
 
 
 async def read_selections(ledger: Ledger, conversation: str, words: Sequence[str]) -> dict[str, str]:
@@ -219,6 +174,17 @@ def _begin(cursor: str) -> ConversationInfo:
         raise ValueError(f"--after {error}") from error
 
 
+def _title(info: ConversationInfo) -> str | None:
+    """Of one that was erased, what there was of it."""
+    return info.title if info.erased is None else " ".join(filter(None, (info.title, f"({told_of_erased(info.erased)})")))
+
+
 def _marks(info: ConversationInfo) -> list[str]:
     marks: list[Any] = ["erased"] if info.erased is not None else []
     return [*marks, *(["archived"] if info.archived else []), *info.labels]
+
+
+def _state(run: RunInfo) -> str:
+    """Its status, and why it ended so, where that says more."""
+    why = run.finish_reason or (f"recovered by {run.recovered}" if run.recovered else run.outcome)
+    return run.status if why in (None, run.status, "completed", "end_turn", "stop") else f"{run.status} ({why})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,16 +10,24 @@ import anyio
 import msgspec
 import typer
 
-from ledger.admin.options import AsJson, with_ledger
-from ledger.admin.output import make_table, print_json, print_line, print_view, progress
-from ledger.errors import UnknownConversation
+from ledger.admin.erased import erased, print_erased
+from ledger.admin.long_work import stoppable
+from ledger.admin.options import AsJson, refuse_to_write, with_ledger
+from ledger.admin.output import moment, print_json, print_line, progress
+from ledger.admin.shapes import of_erased, with_iso
+from ledger.admin.tables import print_pairs
+from ledger.errors import LedgerError, UnknownConversation
+from ledger.tables.counts import count
 from ledger.upkeep.backup import file_of
 from ledger.upkeep.backup import restore as restore_ledger
+from stream import StreamError
 from stream.limits import check_id
 from stream.sqlite.statistics import stream_statistics
 from stream.sqlite.vacuum import vacuum as vacuum_store
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ledger.ledger import Ledger
 
 Only = Annotated[str | None, typer.Argument(help="Only this conversation.", metavar="[CONVERSATION]")]
@@ -37,20 +45,30 @@ def stats(
         check_id("conversation id", conversation)
 
     async def job(ledger: Ledger) -> None:
+        with suppress(LedgerError, StreamError):  # what is there is counted all the same; verify tells
+            await (ledger.catch_up_all() if conversation is None else ledger.catch_up(conversation))
+        counts: dict[str, Any] = msgspec.to_builtins(await count(ledger.tables, conversation))
         if conversation is None:
-            counted: msgspec.Struct | None = await ledger.statistics(exact=exact)
+            record = msgspec.to_builtins(await ledger.statistics(exact=exact))
         else:
             counted = await stream_statistics(file_of(ledger.engine).database, conversation)
             if counted is None:
                 raise UnknownConversation(conversation)
-        record = msgspec.to_builtins(counted)
+            record = {"conversation": conversation} | msgspec.to_builtins(counted)
+            del record["stream_id"]
+            counts = {name: counts[name] for name in counts if name not in ("conversations", "archived", "erased")}
+            counts["erased"] = of_erased(await erased(ledger, conversation))
         if as_json:
-            print_json(record)
+            print_json(counts | with_iso(record, "first_at", "last_at"))
             return
-        rows = [(name.replace("_", " "), _shown(name, value)) for name, value in record.items()]
-        print_view(make_table("Statistics", ("what", "how much"), rows))
+        await print_erased(ledger, conversation)
+        print_pairs("What there is" if conversation is None else f"What there is of {conversation}", _told(counts))
+        print_line("")
+        print_pairs(
+            "How it lies in the file", [(name.replace("_", " "), _shown(name, value)) for name, value in record.items()]
+        )
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=True)
 
 
 def backup(
@@ -72,7 +90,8 @@ def backup(
             return
         print_line(f"{target}: {size_bytes:,} bytes, read back")
 
-    with_ledger(context, job)
+    with stoppable(lambda: f"no copy was made, there is no {target}; the database is as it was: run it again for a copy"):
+        with_ledger(context, job, only_looks=True)
 
 
 def restore(
@@ -85,10 +104,11 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Make the database of --data, which must not exist, out of a backup."""
-    data, log = context.obj
+    refuse_to_write(context)
+    data, log = context.obj.data, context.obj.log
     if (log is None) != (log_backup is None):
         raise ValueError("a log in a file of its own is restored from --log-backup to the place of --log: name both, or none")
-    with progress(f"restoring {data}"):
+    with stoppable(lambda: f"there is no {data}: run it again"), progress(f"restoring {data}"):
         incarnation = anyio.run(partial(restore_ledger, backup, data, log_backup=log_backup, log=log))
     if as_json:
         print_json({"data": data, "incarnation": incarnation})
@@ -107,14 +127,32 @@ def vacuum(context: typer.Context, *, as_json: AsJson = False) -> None:
             return
         print_line(f"{done.before_bytes:,} bytes before, {done.after_bytes:,} after")
 
-    with_ledger(context, job)
+    with stoppable(lambda: "the file holds what it held; run it again to make it smaller"):
+        with_ledger(context, job)
+
+
+def _told(counts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """In words, what belongs together in one line."""
+    if "conversations" in counts:
+        rest = [f"{counts[name]:,} {name}" for name in ("archived", "erased") if counts[name]]
+        yield "conversations", _with(counts["conversations"], *rest)
+    yield "messages", _with(counts["messages"])
+    yield "runs", _with(counts["runs"], *([f"{counts['open_runs']:,} open"] if counts["open_runs"] else []))
+    yield "media", _with(counts["media"], *([f"{counts['media_bytes']:,} bytes"] if counts["media"] else []))
+    for name, part in (("input", "cached"), ("output", "reasoning")):
+        rest = [f"{counts[f'{part}_tokens']:,} of them {part}"] if counts[f"{part}_tokens"] else []
+        yield f"{name} tokens", _with(counts[f"{name}_tokens"], *rest)
+
+
+def _with(number: int, *rest: str) -> str:
+    return f"{number:,}" + (f" ({', '.join(rest)})" if rest else "")
 
 
 def _shown(name: str, value: Any) -> str:
     if value is None:
         return "not counted: use --exact" if name in ("rows", "payload_bytes") else "none"
     if name.endswith("_at"):
-        return datetime.fromtimestamp(value / 1000, UTC).isoformat(" ", "milliseconds")
+        return f"{moment(value)} UTC"
     if isinstance(value, dict):
         return ", ".join(f"{part} {version}" for part, version in value.items())
     return f"{value:,}" if isinstance(value, int) else str(value)

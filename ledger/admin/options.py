@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-import anyio
 import typer
 
-from ledger.admin.output import leave_pipe
 from ledger.errors import UnknownConversation, UnknownRun
-from ledger.opening import open_ledger
 from stream.limits import MAX_RUN_ID_BYTES, check_id
 
 if TYPE_CHECKING:
@@ -19,11 +16,14 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Conversation = Annotated[str, typer.Argument(help="The conversation's id.")]
+Conversation = Annotated[str, typer.Argument(help="The conversation's id.", metavar="CONVERSATION")]
 OneOrAll = Annotated[str | None, typer.Argument(help="The conversation's id, or --all.", metavar="[CONVERSATION]")]
 All = Annotated[bool, typer.Option("--all", help="Every conversation.")]
-RunId = Annotated[str, typer.Argument(help="The run's id.")]
-Home = Annotated[str | None, typer.Option("--conversation", help="Its conversation, where several have such a run.")]
+ReadOnly = Annotated[bool, typer.Option("--read-only", help="Write nothing, neither to the files nor beside them.")]
+RunId = Annotated[str, typer.Argument(help="The run's id.", metavar="RUN")]
+Home = Annotated[
+    str | None, typer.Option("--conversation", help="Its conversation, where several have such a run.", metavar="CONVERSATION")
+]
 
 
 class ProblemsFound(Exception):
@@ -31,10 +31,12 @@ class ProblemsFound(Exception):
 
 
 class Settings(NamedTuple):
-    """What the options before the command say."""
+    """What the options of the whole program say."""
 
     data: str
     log: str | None
+    read_only: bool | None = None
+    """None: only where this user can't write."""
 
 
 def with_ledger(
@@ -44,21 +46,50 @@ def with_ledger(
     create: bool = False,
     take_over_log: bool = False,
     fast_loop: bool = False,
+    only_looks: bool = False,
 ) -> None:
     """Runs `job(ledger)` on the database of `--data`, which must exist unless `create` is given.
 
-    With `fast_loop` in an event loop of uvloop, where that is installed.
+    With `fast_loop` in an event loop of uvloop, where that is installed. A command that `only_looks` leaves the files as they
+    are with --read-only, and where they can't be written; any other is refused with --read-only.
     """
+    import anyio  # noqa: PLC0415 - with the rest of what help does not need
+
+    from ledger import open_ledger  # noqa: PLC0415
+    from ledger.admin.output import leave_pipe  # noqa: PLC0415
+
     settings: Settings = context.obj
+    read_only = is_read_only(settings) if only_looks else refuse_to_write(context)
 
     async def main() -> None:
-        async with open_ledger(settings.data, log=settings.log, create=create, take_over_log=take_over_log) as ledger:
+        async with open_ledger(
+            settings.data, log=settings.log, create=create, take_over_log=take_over_log, read_only=read_only
+        ) as ledger:
             await job(ledger)
 
     try:
         anyio.run(main, backend_options={"use_uvloop": fast_loop and find_spec("uvloop") is not None})
     except BrokenPipeError:
         leave_pipe()
+
+
+def is_read_only(settings: Settings) -> bool:
+    """Whether a command that looks must leave no trace: it was asked for, or this user can't write what SQLite would."""
+    if settings.read_only is not None:
+        return settings.read_only
+    from stream.opening import MEMORY, sqlite_path  # noqa: PLC0415 - with the rest of what help does not need
+    from stream.sqlite.place import can_be_written  # noqa: PLC0415
+
+    urls = [url for url in (settings.data, settings.log) if url is not None and url != MEMORY]
+    return not all(map(can_be_written, map(sqlite_path, urls)))
+
+
+def refuse_to_write(context: typer.Context) -> Literal[False]:
+    """For commands that change something. Raises `ValueError` with --read-only."""
+    if context.obj.read_only:
+        name = context.command_path.partition(" ")[2]
+        raise ValueError(f"`{name}` would write, and --read-only is given: leave that out")
+    return False
 
 
 async def require(ledger: Ledger, conversation: str) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import anyio
 import msgspec
 
-from ledger.admin.output import leave_pipe, print_json, print_line, print_warning
+from ledger.admin.output import leave_pipe, print_json, print_record, print_warning
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,17 +34,15 @@ def read_token(path: Path) -> str:
 
 
 async def _print(place: str, after: int, headers: dict[str, str], as_json: bool) -> None:  # noqa: FBT001 - of `anyio.run`
-    try:
-        from stream.client import RemoteEvent, follow_remote  # noqa: PLC0415 - an extra that may be missing
-    except ModuleNotFoundError as error:
-        raise ValueError(f"--url needs {error.name}: `pip install 'tailfold[client]'`") from error
+    from stream.client import RemoteEvent, follow_remote  # noqa: PLC0415 - an extra that may be missing
+
     async with aclosing(follow_remote(place, after=after, headers=headers, broken=print_warning)) as events:
         async for event in events:
             kind = event.type if isinstance(event, RemoteEvent) else "snapshot"
             if as_json:
-                print_json({"seq": event.seq, "type": kind, "at": None} | _as_stored(event.data))
+                print_json({"seq": event.seq, "type": kind, "at": None, "at_iso": None} | _as_stored(event.data))
             else:
-                print_line(f"{event.seq:>8}  {kind:<20} {event.data.decode()}")
+                print_record(f"{event.seq:>8}  {kind:<20} {event.data.decode()}")
 
 
 def _as_stored(data: bytes) -> dict[str, Any]:

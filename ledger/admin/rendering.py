@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ledger.admin.failures import Failed, as_failed, end, export_each
-from ledger.admin.output import print_json, print_line, print_warning
+from ledger.admin.output import counted, print_json, print_line, print_warning
+from ledger.signs import harmless_json
 from ledger.transfer.archive import write_lines
+from ledger.transfer.formats import MESSAGES
 from ledger.transfer.sinks import open_sink
-from ledger.transfer.sources import MESSAGES
 from projector.formats import STREAM_WRITERS
 from projector.formats.registry import NAMED
-from projector.json_text import dump
+from projector.json_text import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +44,7 @@ async def render(ledger: Ledger, conversation: str | None, format_name: str, out
             raise ValueError(f"conversation {name!r} has no message on its path that can be said: there is nothing to export")
         report = report_of(name, format_name, export)
         for line in _lines(report, export.payload, is_told=is_told, is_alone=conversation is not None):
-            write(dump(line))
+            write(harmless_json(readable(line)))  # others' words, in a file that somebody may look at
         return report
 
     with open_sink(output) as write:
@@ -56,7 +57,7 @@ async def render(ledger: Ledger, conversation: str | None, format_name: str, out
         print_json({"output": str(output), "conversations": reports} | as_failed(failed))
     elif not as_json:
         if output is not None:
-            print_line(f"{output}: {len(reports):,} conversations")
+            print_line(f"{output}: {counted(len(reports), 'conversation')}")
         tell_changes(reports)
     end(failed)
 

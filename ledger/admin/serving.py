@@ -33,13 +33,11 @@ def serve(
     ] = None,
 ) -> None:  # fmt: skip
     """Serve conversations and streams over HTTP, until Ctrl-C."""
-    try:
-        from ledger.http import make_app  # noqa: PLC0415 - an extra that may be missing
-        from ledger.http.server import Server, listen  # noqa: PLC0415 - the same
-        from stream.http import BearerTokens, Tickets  # noqa: PLC0415 - the same
-        from stream.http.hosts import LOOPBACK  # noqa: PLC0415 - the same
-    except ModuleNotFoundError as error:
-        raise ValueError(f"serve needs {error.name}: `pip install 'tailfold[server]'`") from error
+    from ledger.http import make_app  # noqa: PLC0415 - an extra that may be missing
+    from ledger.http.server import Server, listen  # noqa: PLC0415 - the same
+    from stream.http import BearerTokens, Tickets  # noqa: PLC0415 - the same
+    from stream.http.hosts import LOOPBACK  # noqa: PLC0415 - the same
+
     for origin in cors or ():
         if origin != "*" and not _ORIGIN.fullmatch(origin):
             raise ValueError(f"--cors {origin[:80]!r} is no origin: write it as browsers send it, https://app.example, or *")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from ledger.admin.options import AsJson, Settings, check_text
-from ledger.admin.output import leave_pipe, make_table, print_json, print_view
+from ledger.admin.options import AsJson, Settings, check_text, is_read_only
+from ledger.admin.output import leave_pipe, print_json
+from ledger.admin.tables import Rows, print_rows
 from ledger.tables.inspection import show_bodies
 from ledger.upkeep.backup import place_of
 from stream.sqlite.inspection import column_names, open_inspection
@@ -37,8 +38,9 @@ def sql(
     check_text("the statement", statement)
     settings: Settings = context.obj
     log = None if settings.log is None else place_of(settings.log)
+    is_touched = not is_read_only(settings)
     try:
-        with open_inspection(place_of(settings.data), log, prepare=show_bodies) as connection:
+        with open_inspection(place_of(settings.data), log, prepare=show_bodies, is_touched=is_touched) as connection:
             cursor = connection.execute(statement)
             columns = column_names(cursor)
             if not columns:
@@ -63,7 +65,12 @@ def _as_json(columns: Sequence[str]) -> Callable[[Sequence[Sequence[Any]]], None
 
 
 def _as_table(columns: Sequence[str]) -> Callable[[Sequence[Sequence[Any]]], None]:
-    return lambda rows: print_view(make_table("", columns, (map(_shown, row) for row in rows)))
+    def show(rows: Sequence[Sequence[Any]]) -> None:
+        cells = [[_shown(cell) for cell in row] for row in rows]
+        texts = [name for at, name in enumerate(columns) if any(isinstance(row[at], str) for row in cells)]
+        print_rows(Rows("", columns, cells, prose=texts))
+
+    return show
 
 
 def _shown(value: Any) -> Any:

@@ -9,8 +9,11 @@ import typer  # noqa: TC002 - it is read when the program runs
 from rich.text import Text
 from rich.tree import Tree as Drawing
 
+from ledger.admin.erased import print_erased
 from ledger.admin.options import AsJson, Conversation, with_ledger
-from ledger.admin.output import print_json, print_view
+from ledger.admin.output import columns_of_terminal, counted, print_drawing, print_json
+from ledger.admin.speech import brief
+from ledger.admin.tables import TABLES_FROM
 from ledger.signs import one_line
 from projector.tree import resolve
 
@@ -24,7 +27,9 @@ if TYPE_CHECKING:
 
 _SHOWN_CHARACTERS: Final = 60
 _MAX_LEVELS: Final = 8
-_STATUS_STYLE: Final = {"committed": "green", "failed": "red", "created": "yellow", "streaming": "yellow", "open": "yellow"}
+_LEVEL_COLUMNS: Final = 4  # a turn is two of them deeper
+_LEAST_SHOWN: Final = 20
+_STATUS_STYLE: Final = {"committed": "green", "failed": "red", "created": "magenta", "streaming": "magenta", "open": "magenta"}
 
 
 def tree(context: typer.Context, conversation: Conversation, *, as_json: AsJson = False) -> None:
@@ -37,11 +42,12 @@ def tree(context: typer.Context, conversation: Conversation, *, as_json: AsJson 
         lines = {message.id: _Line.of(message) async for message in ledger.tables.all(conversation) if message.id in known}
         if as_json:
             print_json(_record(conversation, found, lines, runs))
-        else:
-            for drawing in _Drawer(found, lines, runs).draw(conversation):
-                print_view(drawing)
+            return
+        await print_erased(ledger, conversation)
+        for drawing in _Drawer(found, lines, runs, columns_of_terminal()).draw(conversation):
+            print_drawing(drawing)
 
-    with_ledger(context, job)
+    with_ledger(context, job, only_looks=True)
 
 
 class _Line(NamedTuple):
@@ -53,11 +59,7 @@ class _Line(NamedTuple):
 
     @classmethod
     def of(cls, message: Message) -> _Line:
-        said = message.text or " ".join(f"[{block.kind}{' ' + block.name if block.name else ''}]" for block in message.blocks)
-        said = " ".join(said[: 4 * _SHOWN_CHARACTERS].split())
-        return cls(
-            message.run_id, message.role, said if len(said) <= _SHOWN_CHARACTERS else said[: _SHOWN_CHARACTERS - 1] + "…"
-        )
+        return cls(message.run_id, message.role, brief(message, _SHOWN_CHARACTERS))
 
 
 def _record(conversation: str, tree: Tree, lines: dict[str, _Line], runs: dict[str, RunInfo]) -> dict[str, Any]:
@@ -93,8 +95,9 @@ class _Stretch(NamedTuple):
 class _Drawer:
     """Draws without recursion: messages that follow each other stay on one level, other turns go one deeper."""
 
-    def __init__(self, tree: Tree, lines: dict[str, _Line], runs: dict[str, RunInfo]) -> None:
+    def __init__(self, tree: Tree, lines: dict[str, _Line], runs: dict[str, RunInfo], width: int | None) -> None:
         self._lines = lines
+        self._width = width
         self._runs = runs
         self._nodes = tree.nodes
         self._forks: dict[str | None, ForkPoint] = {fork.parent_id: fork for fork in tree.forks}
@@ -113,7 +116,9 @@ class _Drawer:
 
     def draw(self, conversation: str) -> Iterable[Drawing]:
         """One drawing, and more for what has lost its parent or lies too deep in it."""
-        counts = f"{len(self._nodes)} messages, {len(self._runs)} runs, {len(self._forks)} forks"
+        counts = ", ".join(
+            counted(len(found), name) for found, name in ((self._nodes, "message"), (self._runs, "run"), (self._forks, "fork"))
+        )
         yield self._draw_stretch(Text.assemble((one_line(conversation), "bold"), (f"  {counts}", "dim")), None, None)
         yield from self._draw_later()
         known = {node.id for node in self._nodes}
@@ -154,7 +159,7 @@ class _Drawer:
                 return others
             self._drawn.add(followed.id)
             line = self._lines.get(followed.id)
-            branch = into.add(self._describe(followed, line, is_first_of_run=line is not None and line.run_id != run_id))
+            branch = into.add(self._describe(followed, line, level, is_first_of_run=line is not None and line.run_id != run_id))
             run_id = None if line is None else line.run_id
             at = followed.id
 
@@ -188,20 +193,27 @@ class _Drawer:
         for run in self._silent.get(parent, ()):
             branch.add(Text.assemble("run ", one_line(run.run_id), " ", _status(run), (", no message on a path", "dim")))
 
-    def _describe(self, node: Node, line: _Line | None, *, is_first_of_run: bool) -> Text:
+    def _describe(self, node: Node, line: _Line | None, level: int, *, is_first_of_run: bool) -> Text:
+        """On a narrow terminal what is said stands below, as much of it as there is room for; ids are there whole."""
+        width = self._width if self._width is not None and self._width < TABLES_FROM else None
         is_active = node.id in self._active
         text = Text("● " if is_active else "○ ", style="bold" if is_active else "dim")
         text.append(one_line(node.id))
         if line is not None:
             text.append(f"  {line.role}", style="cyan")
-            text.append(f"  {one_line(line.text)}", style="" if is_active else "dim")
+            if width is None:
+                text.append(f"  {one_line(line.text)}", style="" if is_active else "dim")
         run = None if line is None else self._runs.get(line.run_id)
         if is_first_of_run and run is not None:
             text.append("  run ").append(one_line(run.run_id)).append(" ").append_text(_status(run))
         if node.id in self._forks:
-            text.append(f"  fork: {len(self._forks[node.id].children)} turns follow", style="bold yellow")
+            text.append(f"  fork: {len(self._forks[node.id].children)} turns follow", style="bold magenta")
         if node.id == self._leaf:
             text.append("  ← the active path ends here", style="bold")
+        if line is not None and width is not None:
+            said = Text(f"  {one_line(line.text)}", style="" if is_active else "dim")
+            said.truncate(max(width - _LEVEL_COLUMNS * (2 * level + 1), _LEAST_SHOWN), overflow="ellipsis")
+            text.append("\n").append_text(said)
         return text
 
 

@@ -75,7 +75,7 @@ async def make_context(
     conversation: str,
     *,
     provider: str,
-    pipeline: Pipeline,
+    pipeline: Pipeline | None,
     turn: int | None,
     run: Run | str | None,
     selections: Mapping[str, str] | None,
@@ -92,7 +92,7 @@ async def make_context(
         raise ValueError(f"mode must be full or delta, not {mode!r}")
     delta.check_time("now", now)
     check_name("provider", provider)
-    check_kind("pipeline", pipeline, Pipeline, "a Pipeline")
+    pipeline = Pipeline() if pipeline is None else check_kind("pipeline", pipeline, Pipeline, "a Pipeline")
     check_run("run", run)
     check_selections("selections", selections)
     selections = selections or {}

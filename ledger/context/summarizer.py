@@ -6,9 +6,11 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Final
 
-import httpx
-
 from ledger.errors import LedgerError
+from stream.extras import needs
+
+with needs("summarizer", "ledger.context.summarizer"):
+    import httpx
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -12,9 +12,8 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-import structlog
-
 from projector.context.plugins import BUNDLED, UserPlugin
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 GROUP: Final = "tailfold.history"
 """The group of entry points by which an installed package offers plugins."""
 _PREFIX: Final = "plugin_history_"
-_LOG: Final = structlog.get_logger("tailfold.history")
+_LOG: Final = Logger("tailfold.history")
 
 
 class BadPlugin(ValueError):
@@ -106,12 +105,19 @@ def load_plugin(name: str, found: Mapping[str, Found]) -> Plugin:
     return UserPlugin(name, process, on_model_switch, strategy=strategy)
 
 
+class _Reader(SourceFileLoader):
+    """Leaves nothing compiled in a folder that somebody else keeps."""
+
+    def set_data(self, path: str, data: Any, *, _mode: int = 0o666) -> None:
+        """Nothing is written."""
+
+
 def _run_file(name: str, file: Path) -> Any:
     if not _lies_in(file.parent, file):  # it may have become a link since it was found
         raise BadPlugin("it is a link out of the folder")
     # A name of its own, so that no other module of that name is taken for it, nor it for another.
     own = f"_tailfold_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]}_{name}"
-    spec = spec_from_file_location(own, file, loader=SourceFileLoader(own, str(file)))
+    spec = spec_from_file_location(own, file, loader=_Reader(own, str(file)))
     if spec is None or spec.loader is None:
         raise BadPlugin("it is no Python file")
     module = module_from_spec(spec)

@@ -10,7 +10,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import structlog
 from msgspec.structs import replace
 
 from ledger.history.discovery import discover, load_chain
@@ -21,6 +20,7 @@ from projector.context.plugins import TIME_LIMIT_S
 from projector.context.runtime_commands import BadCommand, SetMaxContext, SetMaxUsers, SetModel, parse_command
 from projector.context.settings_file import SettingsError
 from projector.context.switches import Switched
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from projector.context.runtime_commands import Command
     from projector.message import Message
 
-_LOG: Final = structlog.get_logger("tailfold.history")
+_LOG: Final = Logger("tailfold.history")
 
 
 class HistoryRuntime:

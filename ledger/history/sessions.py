@@ -7,17 +7,16 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
-
 from ledger.errors import LedgerError
 from ledger.history.settings import DEFAULT_MAX_USERS, DEFAULT_TIMEOUT_MINUTES
 from projector.context.windows import check_limit
 from stream.limits import check_id
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-_LOG: Final = structlog.get_logger("tailfold.history")
+_LOG: Final = Logger("tailfold.history")
 
 
 class TooManySessions(LedgerError):

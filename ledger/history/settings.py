@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import structlog
 from msgspec.structs import replace
 
 from projector.context.plugins import DEFAULT
 from projector.context.settings_file import SettingsError, number_of, object_of, read_object
 from projector.context.windows import DEFAULT_MAX_CTX, check_limit
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CONFIG_FILE: Final = "plugins-enabled.json"
 DEFAULT_MAX_USERS: Final = 50
 DEFAULT_TIMEOUT_MINUTES: Final = 60
-_LOG: Final = structlog.get_logger("tailfold.history")
+_LOG: Final = Logger("tailfold.history")
 _PREFIX: Final = f"plugin_config.{DEFAULT}."
 
 

@@ -4,7 +4,10 @@ What lives here turns requests into calls of `Ledger`, and what it answers into 
 conversations must not: they are the ledger's.
 """
 
-from ledger.http.app import make_app
-from stream.http import running
+from stream.extras import needs as _needs
+
+with _needs("server", "ledger.http"):
+    from ledger.http.app import make_app
+    from stream.http import running
 
 __all__ = ["make_app", "running"]

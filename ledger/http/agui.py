@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ledger.exports import with_media
+from ledger.http.pieces import fit, in_pieces
 from ledger.http.watched import events_behind, look_at
+from projector.formats.agui.stream_events import WITHDRAWN
 from projector.formats.agui.stream_writer import AguiStreamWriter
 from projector.formats.agui.writer import write
 from projector.json_text import InvalidJson, decode, dump
@@ -20,35 +22,38 @@ from stream.http.openapi import EVENTS, TEXT, Content, describe
 from stream.http.sse import frame
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 
     from starlette.requests import Request
 
     from ledger.http.watched import Watched
     from ledger.ledger import Ledger
     from projector import Message
+    from stream import Event
     from stream.http import Service
 
     Handler = Callable[[Request], Awaitable[EventStream]]
 
 MAX_SHOWN: Final = 1000
-MAX_SNAPSHOT_BYTES: Final = 8 * 1024 * 1024
-"""The public client takes no event of more than 10 MB."""
 _ENDS: Final = ("RUN_FINISHED", "RUN_ERROR")
 _OVERTAKEN: Final = {
     "type": "RUN_ERROR", "code": "overtaken", "message": "what comes next is not in the log any more: connect again",
+}  # fmt: skip
+_TAKEN_BACK: Final = {
+    "type": "RUN_ERROR", "code": "taken_back", "message": "what was shown was taken back, and the run is over: connect again",
 }  # fmt: skip
 Wire = list[dict[str, Any]]
 
 
 class RunAgentInput(msgspec.Struct):
-    """What of the request's body counts here: the log knows the messages better than the client.
+    """What of the request's body counts here: the log knows the messages better than the client, which keeps some of its own.
 
     Source: AG-UI 1.0, RunAgentInput.
     """
 
     threadId: str  # noqa: N815 - the protocol's name
     runId: str  # noqa: N815 - the same
+    messages: list[Any] | None = None
 
 
 class Agui:
@@ -71,19 +76,26 @@ class Agui:
         """RUN_STARTED, MESSAGES_SNAPSHOT, what is open opened again, and what comes, until the run ends.
 
         Where none is under way RUN_FINISHED comes at once; a thread that nobody knows is an empty one. Where what comes
-        has gone from the log before a slow client had it the run ends with RUN_ERROR, `overtaken`.
+        has gone from the log before a slow client had it the run ends with RUN_ERROR, `overtaken`. Where a step or a message
+        is taken back that has gone out, another MESSAGES_SNAPSHOT comes, and all that is open begins anew behind it.
         """
         asked = _read(await read_body(request, self._service.max_body_bytes))
         await self._service.check("read", "conversation", asked.threadId, request)
-        return await self.answer(asked.threadId, asked.runId)
+        return await self.answer(asked.threadId, asked.runId, asked.messages)
 
-    async def answer(self, thread_id: str, run_id: str) -> EventStream:
-        """The same for a program's own endpoint, which has looked at the request. `run_id` names a run that is none."""
+    async def answer(self, thread_id: str, run_id: str, messages: Sequence[Any] | None = None) -> EventStream:
+        """The same for a program's own endpoint, which has looked at the request. `run_id` names a run that is none.
+
+        `messages` are those of the client: reasoning among them that was taken back meanwhile it would keep.
+        """
         watched = await look_at(self._ledger.engine, thread_id)
         run_id = run_id if watched.run is None else watched.run.run_id
         writer = AguiStreamWriter(thread_id=thread_id, run_id=run_id)
-        begun = await self._begin(writer, watched, run_id)
-        return EventStream(self._events(writer, watched, begun), self._service.followers)
+        thoughts = [
+            str(each.get("id")) for each in messages or () if isinstance(each, dict) and each.get("role") == "reasoning"
+        ]
+        begun = _without(thoughts, await self._begin(writer, watched, run_id))
+        return EventStream(self._events(writer, watched, begun, thoughts), self._service.followers)
 
     async def _begin(self, writer: AguiStreamWriter, watched: Watched, run_id: str) -> Wire:
         """How the client gets to where the conversation stands; earlier messages than it can take stay away."""
@@ -94,7 +106,7 @@ class Agui:
             named = {"threadId": watched.conversation, "runId": run_id}
             snapshot = {"type": "MESSAGES_SNAPSHOT", "messages": write(path).payload}
             events = [{"type": "RUN_STARTED"} | named, snapshot, {"type": "RUN_FINISHED"} | named]
-        return [_within_bounds(event) if event["type"] == "MESSAGES_SNAPSHOT" else event for event in events]
+        return fit(events)
 
     async def _shown(self, watched: Watched) -> Sequence[Message]:
         engine, name, leaf = self._ledger.engine, watched.conversation, watched.leaf
@@ -102,22 +114,69 @@ class Agui:
         said = () if watched.run is None else settle(watched.run, None).messages
         return (await with_media(engine, name, [*path, *said])).messages
 
-    async def _events(self, writer: AguiStreamWriter, watched: Watched, begun: Wire) -> AsyncGenerator[bytes, None]:
+    async def _events(
+        self, writer: AguiStreamWriter, watched: Watched, begun: Wire, thoughts: list[str]
+    ) -> AsyncGenerator[bytes, None]:
         yield _frames(begun)
-        if watched.run is None or begun[-1]["type"] in _ENDS:
-            return
+        wire, thoughts = begun, thoughts + _thoughts(begun)
         try:
-            async with aclosing(events_behind(self._service, watched)) as batches:
-                async for batch in batches:
-                    wire: Wire = []
-                    for event in batch:
-                        wire += writer.feed(event)
-                        if wire and wire[-1]["type"] in _ENDS:
-                            yield _frames(wire)
-                            return
-                    yield _frames(wire)  # what says nothing here is a heartbeat
+            while watched.run is not None and wire[-1]["type"] not in _ENDS:
+                async with aclosing(events_behind(self._service, watched)) as batches:
+                    async for batch in batches:
+                        wire = _until_end(writer, batch)
+                        thoughts += _thoughts(wire)
+                        yield _frames(wire)  # what says nothing here is a heartbeat
+                        if wire and (wire[-1]["type"] in _ENDS or _is_withdrawn(wire[-1])):
+                            break
+                if wire[-1]["type"] not in _ENDS:
+                    yield _frames(writer.close())
+                    writer, watched, wire = await self._anew(watched.conversation, watched.run.run_id, thoughts)
+                    yield _frames(wire)
         except (Truncated, Diverged):
             yield _frames([_OVERTAKEN])
+
+    async def _anew(self, thread_id: str, run_id: str, thoughts: list[str]) -> tuple[AguiStreamWriter, Watched, Wire]:
+        """What is shown instead where something was taken back that has gone out: all as it stands, in the same run.
+
+        Under the ids that whoever connects anew would see, or what is the same would stand elsewhere for him.
+        """
+        watched = await look_at(self._ledger.engine, thread_id)
+        writer = AguiStreamWriter(thread_id=thread_id, run_id=run_id)
+        if watched.run is None or watched.run.run_id != run_id:
+            return writer, watched, [_TAKEN_BACK]
+        _, *begun = await self._begin(writer, watched, run_id)
+        return writer, watched, _without(thoughts, begun)
+
+
+def _without(thoughts: list[str], begun: Wire) -> Wire:
+    """For a client that has shown these: it keeps all the reasoning that it has, unless it is told of some."""
+    [at] = [number for number, event in enumerate(begun) if event["type"] == "MESSAGES_SNAPSHOT"]
+    messages = begun[at]["messages"]
+    if not thoughts or any(message["role"] == "reasoning" for message in messages):
+        return begun
+    none = {"id": thoughts[-1].rstrip("~") + "~", "role": "reasoning", "content": ""}
+    return [*begun[:at], begun[at] | {"messages": [*messages, none]}, *begun[at + 1 :]]
+
+
+def _thoughts(wire: Wire) -> list[str]:
+    """The ids of what is shown as reasoning from here on."""
+    begun = [event["messageId"] for event in wire if event["type"] == "REASONING_START"]
+    told = [message for event in wire for message in event.get("messages", ())]
+    return [message["id"] for message in told if message["role"] == "reasoning"] + begun
+
+
+def _until_end(writer: AguiStreamWriter, batch: Iterable[Event]) -> Wire:
+    """What a batch says, as far as the run goes on or all that it says counts."""
+    wire: Wire = []
+    for event in batch:
+        wire += writer.feed(event)
+        if wire and (wire[-1]["type"] in _ENDS or _is_withdrawn(wire[-1])):
+            break
+    return wire
+
+
+def _is_withdrawn(event: dict[str, Any]) -> bool:
+    return (event["type"], event.get("name")) == ("CUSTOM", WITHDRAWN)
 
 
 def _read(body: bytes) -> RunAgentInput:
@@ -128,12 +187,5 @@ def _read(body: bytes) -> RunAgentInput:
     return asked
 
 
-def _within_bounds(snapshot: dict[str, Any]) -> dict[str, Any]:
-    messages = snapshot["messages"]
-    while len(messages) > 1 and len(dump(messages)) > MAX_SNAPSHOT_BYTES:
-        messages = messages[-(len(messages) // 2) :]
-    return snapshot | {"messages": messages}
-
-
 def _frames(wire: Wire) -> bytes:
-    return b"".join([frame(dump(event).encode()) for event in wire])
+    return b"".join([frame(dump(event).encode()) for event in in_pieces(wire)])

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from ledger.errors import LedgerBehind, LedgerDiverged, UnknownConversation, UnknownMessage
 from ledger.http.answers import ConversationInFull, ConversationPage, RunPage, TranscriptPage
 from ledger.kinds import is_reserved
-from ledger.listings import STATUSES
+from ledger.listings import STATUSES, list_runs
 from ledger.pages import present_page, read_cursor, read_page
 from ledger.records import present_conversation
 from ledger.tables.conversations import Page
@@ -57,7 +57,7 @@ class Conversations:
         ]
 
     @describe(
-        TAG, "A page of all conversations, newest activity first",
+        TAG, "A page of the conversations that may be seen, newest activity first",
         parameters=[
             _LIMIT,
             Parameter("after", "The next page: what the one before named as `next`.", TEXT),
@@ -70,7 +70,7 @@ class Conversations:
     )  # fmt: skip
     async def list(self, request: Request) -> Response:
         """Conversations."""
-        await self._service.check("list", "conversation", None, request)
+        within = await self._service.check("list", "conversation", None, request)
         after = query_text(request, "after")
         try:
             begin = None if after is None else read_cursor(after)
@@ -80,7 +80,7 @@ class Conversations:
             begin, query_number(request, "limit", PAGE, least=1, most=MAX_PAGE), query_flag(request, "archived"),
             query_text(request, "prefix") or "", query_text(request, "label"), query_text(request, "title"),
         )  # fmt: skip
-        return answer(present_page(*await read_page(self._ledger.engine, page)))
+        return answer(present_page(*await read_page(self._ledger.engine, page, within)))
 
     @describe(
         TAG, "One conversation, where its log stands, and what is under way in it",
@@ -149,10 +149,10 @@ class Conversations:
         conversation = await admit(self._service, "read", request)
         limit = query_number(request, "limit", PAGE, least=1, most=MAX_PAGE)
         after = query_number(request, "after", 0)
+        status = query_choice(request, "status", STATUSES)
         found = []
-        async for run in self._ledger.runs(conversation, status=query_choice(request, "status", STATUSES)):
-            if run.seq > after:
-                found.append(run)
+        async for run in list_runs(self._ledger.engine, conversation, status=status, after=after):
+            found.append(run)
             if len(found) > limit:
                 break
         shown = found[:limit]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from ledger.errors import LedgerError, UnknownConversation
 from ledger.following import take_replay
 from ledger.http.answers import Appended
@@ -20,6 +18,7 @@ from stream.http.openapi import EVENTS, TEXT, Content, Parameter, describe
 from stream.http.queries import query_number, query_text, read_number
 from stream.http.sse import BrokenOff
 from stream.limits import MAX_INTEGER
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
     Batch = tuple[Event, ...]
 
-_LOG: Final = structlog.get_logger("tailfold.http")
+_LOG: Final = Logger("tailfold.http")
 INCARNATION: Final = "Tailfold-Incarnation"
 _POSITION: Final = {"type": "integer", "minimum": 0, "maximum": MAX_INTEGER}
 _MAX_EXPECTED: Final = 2**62  # leaves room for the events

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from ledger import errors
 from stream.http import Problem
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-_LOG: Final = structlog.get_logger("tailfold.http")
+_LOG: Final = Logger("tailfold.http")
 _STATUS: Final[dict[type[errors.LedgerError], tuple[int, str]]] = {
     errors.UnknownConversation: (404, "unknown_conversation"),
     errors.UnknownRun: (404, "unknown_run"),

@@ -7,11 +7,14 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Final
 
-import uvicorn
-
-from ledger.http.connections import Connection
+from stream.extras import needs
 from stream.http import EventStream, Problem, Wrapped
 from stream.http.sse import BrokenOff
+
+with needs("server", "ledger.http.server"):
+    import uvicorn
+
+    from ledger.http.connections import Connection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator

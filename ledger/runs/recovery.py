@@ -29,17 +29,20 @@ async def recover(engine: Engine, conversation: str, run_id: str, action: Action
         watermark = await engine.store.producer(conversation, run_id)
         epoch = 0 if watermark is None else watermark.epoch + 1
         state = (await engine.catch_up(conversation)).state
+    ended_at = None
     if run_id in state.open:  # still, and so nobody else has recovered it before the epoch was read
         recovered = ev.to_event(ev.RunRecovered(run_id, action, state.last_seq))
         with suppress(ProducerFenced, ProducerGap):  # somebody else recovers it too: the first end counts
-            await engine.store.append(conversation, [recovered], producer=Producer(run_id, epoch, 0))
+            result = await engine.store.append(conversation, [recovered], producer=Producer(run_id, epoch, 0))
+            ended_at = None if result.duplicate else result.last_seq
         await engine.catch_up(conversation)
     run = await engine.tables.run(conversation, run_id)
     if run is None:
         raise UnknownRun(run_id)
-    left = [message.id for message, on_path in await engine.tables.messages_of(conversation, run_id) if on_path]
-    if select and left:
-        await select_message(engine, conversation, left[-1])
+    if select and run.end_seq is not None and run.end_seq == ended_at:  # of a run that has ended otherwise nothing is changed
+        left = [message.id for message, on_path in await engine.tables.messages_of(conversation, run_id) if on_path]
+        if left:
+            await select_message(engine, conversation, left[-1])
     return run
 
 

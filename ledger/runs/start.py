@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from ledger.errors import LedgerDiverged, LedgerError, RunExists, RunLost, RunOpen, UnknownMessage
+from ledger.errors import LedgerDiverged, LedgerError, RunExists, RunLost, UnknownMessage
 from ledger.kinds import check_conversation_id
 from ledger.runs.outbox import Outbox
-from ledger.runs.run import Run
+from ledger.runs.queue import Busy, Queue, check_wait, require_free_leaf
+from ledger.runs.run import ENDS, OnError, Run
 from ledger.tables import messages, runs
-from ledger.tables.media import put_media
 from ledger.turns import Turns
 from projector import events as ev
 from projector.formats import STREAMS
 from projector.validation import validate
 from stream import Producer, ProducerFenced, ProducerGap, SeqConflict, StreamError
-from stream.checks import check_name, shown
+from stream.checks import check_choice, check_name, shown
 from stream.limits import MAX_RUN_ID_BYTES, check_id, check_position
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from ledger.catchup import Caught
     from ledger.engine import Engine
-    from projector.formats.shared.media_refs import Attachment
     from stream.sqlite import Sql
 
 
@@ -53,6 +52,8 @@ class RunOptions(NamedTuple):
     model: str | None
     provider: str | None
     flush_ms: int
+    on_error: OnError = "failed"
+    wait: bool | float = False
 
 
 class Beginning:
@@ -86,6 +87,7 @@ class Runs:
         self._open: set[Run] = set()
         self._abandoned: set[asyncio.Task[None]] = set()
         self._turns = Turns()
+        self._queue = Queue(engine)
 
     async def begin(self, conversation: str, options: RunOptions) -> Run:
         """See `Ledger.begin_run`."""
@@ -113,15 +115,19 @@ class Runs:
 
     async def _begin(self, conversation: str, run_id: str, options: RunOptions, attempt: _Attempt) -> Run:
         start = ev.RunStarted(run_id, None, options.trigger, run_id, options.model, options.provider or options.format)
-        # One by one: each begin stands on the head it saw, and all that try at once would make each other look again.
-        async with self._turns.of(conversation):
-            seq = await _append_start(self._engine, conversation, start, options.parent, attempt)
+
+        async def begin() -> int:
+            # One by one: each begin stands on the head it saw, and all that try at once would make each other look again.
+            async with self._turns.of(conversation):
+                return await _append_start(self._engine.writing, conversation, start, options.parent, attempt)
+
+        wait = options.wait if isinstance(options.parent, Parent) else False  # nobody bars another branch
+        seq = await self._queue.begin(conversation, wait, begin)
         outbox = Outbox(self._engine.store, conversation, Producer(run_id, 0, 1), seq, flush_ms=options.flush_ms)
-
-        async def keep(media: Attachment) -> None:
-            await put_media(self._engine.tables, conversation, media.data, media.media_type)
-
-        run = Run(conversation, run_id, outbox, provider_format=options.format, ended=self._end, keep=keep)
+        run = Run(
+            self._engine, conversation, run_id, outbox,
+            provider_format=options.format, on_error=options.on_error, ended=self._end,
+        )  # fmt: skip
         self._open.add(run)
         return run
 
@@ -151,6 +157,8 @@ def _check_options(options: RunOptions) -> None:
         if value is not None:
             check_name(name, value)
     check_position("flush_ms", options.flush_ms)
+    check_choice("on_error", options.on_error, ENDS)
+    check_wait("wait", options.wait)
 
 
 async def _append_start(
@@ -162,7 +170,7 @@ async def _append_start(
         caught = await engine.catch_up(conversation)
         try:
             behind = await _find_parent(engine, conversation, start.run_id, parent, caught)
-        except (RunOpen, UnknownMessage) as error:
+        except (Busy, UnknownMessage) as error:
             if await engine.store.producer(conversation, start.run_id):  # of a life that was erased: no waiting helps
                 raise RunExists(conversation, start.run_id) from error
             raise
@@ -208,10 +216,7 @@ async def _find_parent(
     if is_used:
         raise RunExists(conversation, run_id)
     if isinstance(parent, Parent):
-        for run in caught.state.open.values():
-            if run.parent_message_id == caught.leaf:
-                raise RunOpen(conversation, run.run_id)
-        return caught.leaf
+        return require_free_leaf(caught)
     if not is_there:
         raise UnknownMessage(conversation, str(parent))
     return parent

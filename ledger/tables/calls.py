@@ -9,7 +9,7 @@ from ledger.tables.texts import EVERY, is_text, marks, pieces, rows
 from projector import Message
 from projector.amendments import asks_for
 from projector.json_text import InvalidJson, decode, dump
-from projector.run_draft import CALLS
+from projector.message import CALLS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import structlog
 from msgspec.structs import replace
 
 from ledger.records import RunInfo
@@ -27,6 +26,7 @@ from projector.effects import (
     ViewChosen,
 )
 from projector.run_draft import Refused
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from stream.sqlite import Sql
 
 
-_LOG: Final = structlog.get_logger("tailfold.ledger")
+_LOG: Final = Logger("tailfold.ledger")
 
 
 class Note(NamedTuple):

@@ -14,12 +14,12 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import anyio
-import structlog
 
 from ledger.errors import HoldLost
 from stream import StoreClosed, StreamError
 from stream.clock import now_ms
 from stream.limits import check_id, check_position
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ledger.tables.tables import LedgerTables
     from stream.sqlite import Sql
 
-_LOG: Final = structlog.get_logger("tailfold.ledger")
+_LOG: Final = Logger("tailfold.ledger")
 _LEASE_MS: Final = 60_000
 _FLOOR_LEASE_MS: Final = 5_000
 _RENEWALS: Final = 4  # in one lease

@@ -9,6 +9,7 @@ import msgspec
 
 from ledger.errors import LedgerDamaged, UnknownMedia
 from ledger.tables.conversations import key_of, make_known
+from ledger.tables.texts import KEY
 from ledger.tables.uses import use
 from stream.checks import check_name
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 MAX_MEDIA_BYTES: Final = 512 * 1024 * 1024
 _PUT: Final = """
 INSERT INTO media (id, media_type, size, data) SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM media WHERE id = ?1)"""
+_TYPE: Final = f"""
+SELECT media.media_type FROM uses JOIN media ON media.id = uses.media
+WHERE uses.conversation = {KEY} AND uses.media = ?2"""  # noqa: S608 - a constant
 
 
 class Media(msgspec.Struct, frozen=True):
@@ -44,6 +48,14 @@ async def put_media(tables: LedgerTables, conversation: str, data: bytes, media_
 
     await tables.transact(job)
     return media_id
+
+
+async def find_media_type(tables: LedgerTables, conversation: str, media_id: str) -> str:
+    """What media of a conversation are. Raises `UnknownMedia`, also for what only another conversation has."""
+    rows = await tables.database.read(_TYPE, (conversation, media_id))
+    if not rows:
+        raise UnknownMedia(media_id)
+    return str(rows[0][0])
 
 
 async def get_media(tables: LedgerTables, media_id: str) -> Media:

@@ -49,8 +49,9 @@ _ONE: Final = f"""
 SELECT {_IS_SUPERSEDED}, r.id, r.crc, r.row_body, r.place FROM runs AS r WHERE r.conversation = {KEY} AND r.id = ?2"""  # noqa: S608
 _LISTED: Final = f"""
 SELECT c.stream_id, r.seq, {_IS_SUPERSEDED}, r.id, r.crc, r.row_body, r.place
-FROM runs AS r JOIN conversations AS c ON c.id = r.conversation
-WHERE (c.stream_id, r.seq) > (?1, ?2)"""  # noqa: S608 - constants
+FROM runs AS r JOIN conversations AS c ON c.id = r.conversation WHERE """  # noqa: S608 - constants
+_BEHIND: Final = "(c.stream_id, r.seq) > (?1, ?2)"
+_BEHIND_IN_ONE: Final = "c.stream_id = ?1 AND r.seq > ?2"  # which the index of a conversation's runs can answer
 _ORDER: Final = "ORDER BY c.stream_id, r.seq LIMIT ?3"
 _HOMES: Final = """
 SELECT c.stream_id FROM runs AS r JOIN conversations AS c ON c.id = r.conversation WHERE r.id = ?1 ORDER BY c.stream_id"""
@@ -69,7 +70,13 @@ class _Start(msgspec.Struct, frozen=True, gc=False):
     seq: int
 
 
-learn(Steps, _Start)
+class _Made(msgspec.Struct, frozen=True, gc=False):
+    """Of a `RunInfo` what wrote it."""
+
+    model: str | None = None
+
+
+learn(Steps, _Start, _Made)
 
 
 async def put(sql: Sql, key: int, info: RunInfo, first: str | None = None) -> bool:
@@ -129,11 +136,9 @@ async def page(
 
     Raises `LedgerDamaged`.
     """
-    text = f"{_LISTED} AND r.status = 'open'" if only_open else _LISTED
-    if conversation is None:
-        found = await read_bodies(sql, f"{text} {_ORDER}", (*after, PAGE_ROWS))
-    else:
-        found = await read_bodies(sql, f"{text} AND c.stream_id = ?4 {_ORDER}", (*after, PAGE_ROWS, conversation))
+    behind, name = (_BEHIND, after[0]) if conversation is None else (_BEHIND_IN_ONE, conversation)
+    text = f"{_LISTED}{behind} AND r.status = 'open'" if only_open else f"{_LISTED}{behind}"
+    found = await read_bodies(sql, f"{text} {_ORDER}", (name, after[1], PAGE_ROWS))
     return [(_told(row[0], *row[2:]), (row[0], row[1])) for row in found]
 
 
@@ -168,6 +173,16 @@ async def starts_of(sql: Sql, conversation: str, run_ids: Iterable[str]) -> dict
     for row in await _rows_of(sql, conversation, run_ids):
         with suppress(LedgerDamaged):
             found[row[0]] = _decode(conversation, row, _Start).seq
+    return found
+
+
+async def models_of(sql: Sql, conversation: str, run_ids: Iterable[str]) -> dict[str, str]:
+    """The models of these runs; without those of which none is known, or that can't be read."""
+    found: dict[str, str] = {}
+    for row in await _rows_of(sql, conversation, run_ids):
+        with suppress(LedgerDamaged):
+            model = _decode(conversation, row, _Made).model
+            found |= {row[0]: model} if model else {}
     return found
 
 

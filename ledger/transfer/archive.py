@@ -77,7 +77,7 @@ async def write_lines(ledger: Engine, conversation: str, losses: list[Loss] | No
         raise UnknownConversation(conversation)
     header = {HEADER: VERSION, "conversation": conversation, "title": info.title, "archived": info.archived}
     fields = {name: dump(value) for name, value in header.items()}
-    yield join_fields(fields | ({"metadata": dump(info.metadata)} if info.metadata else {}))
+    yield join_fields(fields | ({"metadata": dump(info.metadata_text)} if info.metadata_text else {}))
     for media_id in await tables.media_of(conversation):
         media = await get_media(tables, media_id)
         data = base64.b64encode(media.data).decode()
@@ -232,13 +232,13 @@ def _bodies(run: Fields, prompts: list[int], messages: list[Message]) -> Iterato
 
 def _message_bodies(run_id: str, message: Message) -> Iterator[ev.Body]:
     draft = HistoryMessage(
-        cast("ev.Role", message.role),
+        message.role,
         message.blocks,
         status=message.status,
         name=message.name,
         provider_ref=message.provider_ref,
         created_at=message.created_at,
-        metadata=message.metadata,
+        metadata=message.metadata_text,
     )
     return message_bodies(run_id, message.id, draft, [block.number for block in message.blocks])
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ledger.transfer.adapted import Skip
+    from projector.events import MessageStatus
     from projector.formats.recordings.exchanges import Sent
 
 _ERRORS: Final = 400
@@ -167,7 +168,7 @@ def _told(stream: Stream) -> HistoryMessage:
     """What an answer says, to be known again where a request repeats it."""
     messages = stream.messages()
     blocks = tuple(block for message in messages for block in message.blocks)
-    status = "partial" if any(message.status == "partial" for message in messages) else "complete"
+    status: MessageStatus = "partial" if any(message.status == "partial" for message in messages) else "complete"
     ref = messages[-1].provider_ref if messages else None
     return HistoryMessage("assistant", blocks, status=status, provider_ref=ref, ends_run=stream.outcome)
 

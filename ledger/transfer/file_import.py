@@ -17,10 +17,11 @@ from ledger.errors import LedgerError
 from ledger.kinds import check_conversation_id
 from ledger.transfer.adoption import ImportedLog, place_of
 from ledger.transfer.files import FileError, open_lines
+from ledger.transfer.formats import AUTO, FORMATS, TAILFOLD
 from ledger.transfer.importing import import_history
-from ledger.transfer.jsonl import TAILFOLD, Section, look_through
+from ledger.transfer.jsonl import Section, look_through
 from ledger.transfer.progress import untold
-from ledger.transfer.sources import AUTO, FORMATS, base_of, bases_of, is_tailfold, name_of, read_file
+from ledger.transfer.sources import base_of, bases_of, is_tailfold, name_of, read_file
 from projector.formats.shared.history import Loss
 from stream import InvalidEvent, InvalidId, StreamError
 from stream.checks import check_kind, shown
@@ -101,6 +102,7 @@ async def import_file(
     """Takes in a file, or every file below a folder; see `Ledger.import_file`."""
     check_format(format)
     path = Path(check_kind("path", path, str | PathLike, "a path"))
+    ledger = ledger.writing
     if await anyio.Path(path).is_dir():
         if into is not None:
             raise ValueError("`into` is for files of one conversation, not for a folder: leave it out")
@@ -120,20 +122,24 @@ async def import_source(
     places = [await place_of(ledger, section, into or section.header.conversation) for section in source.sections]
     done: list[ImportedHistory | ImportedLog] = [await place.take_in(ledger, progress) for place in places]
     names = name_of(source.base, source.recorded) if into is None else [into]
-    shown = untold if into is None else progress
+    is_one = len(source.recorded) == 1
 
     async def import_one(named: tuple[str, Recorded]) -> ImportedHistory:
         name, recorded = named
         try:
-            with shown(f"importing {name}") as advance:
+            with (progress if is_one else untold)(f"importing {name}") as advance:
                 taken = await import_history(ledger, name, recorded, advance)
+                next_one(1)
         except InvalidEvent as error:
             raise FileError(f"{source.path}: conversation {name!r} can't be stored: {error.why}") from error
         first = source.broken if recorded is source.recorded[0] else ()
         losses = (*recorded.told, *(Loss(f"passed over: {why}") for why in first))
         return ImportedHistory(str(source.path), name, taken.events, taken.runs, taken.known, taken.head, losses)
 
-    for outcome in await _each(import_one, list(zip(names, source.recorded, strict=False))):
+    several = progress if len(source.recorded) > 1 else untold
+    with several(f"importing {source.path}", len(source.recorded)) as next_one:
+        outcomes = await _each(import_one, list(zip(names, source.recorded, strict=False)))
+    for outcome in outcomes:
         if isinstance(outcome, LedgerError | StreamError):
             raise outcome
         done.append(outcome)

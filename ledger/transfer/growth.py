@@ -58,6 +58,6 @@ def _has_grown(some: object, more: object) -> bool:
 
 def _names(message: Message) -> set[str]:
     """What a program that keeps messages over several of ours calls this one, as its format notes it."""
-    notes = [decode(text) for text in message.metadata.values() if text[:1] in "{["]
+    notes = [decode(text) for text in message.metadata_text.values() if text[:1] in "{["]
     shells = [shell for note in notes for shell in (note if isinstance(note, list) else [note])]
     return {shell["id"] for shell in shells if isinstance(shell, dict) and isinstance(shell.get("id"), str)}

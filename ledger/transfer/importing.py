@@ -239,7 +239,11 @@ class _Intake:
         """What a file that has grown notes of messages that are there."""
         for message_id, message in said.items():
             held = there.get(message_id)
-            new = {} if held is None else {n: text for n, text in message.metadata.items() if adds(held.metadata.get(n), text)}
+            new = (
+                {}
+                if held is None
+                else {n: text for n, text in message.metadata_text.items() if adds(held.metadata_text.get(n), text)}
+            )
             if new:
                 self._add(to_event(ev.MessageAnnotated(message_id, raw(join_fields(new)))))
 

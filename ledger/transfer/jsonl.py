@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from stream import Bounds
 
 T = TypeVar("T")
-TAILFOLD: Final = "tailfold"
 VERSION: Final = 1
 _HEADER: Final = '{"tailfold": 1, "conversation": …, "floor": …, "origin": …, "head": …}'
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger.signs import harmless_json
+from ledger.standard_output import writable_json
 from stream.sqlite.files import create_whole
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def open_sink(output: Path | None) -> Iterator[Callable[[str], Any]]:
     """
     if output is None:
         shown = harmless_json if sys.stdout.isatty() else str
-        yield lambda line: sys.stdout.write(shown(line) + "\n")
+        yield lambda line: sys.stdout.write(writable_json(shown(line)) + "\n")
         sys.stdout.flush()
         return
     with create_whole(str(output), mode=_ONLY_OWNER) as partial, Path(partial).open("r+b") as file:

@@ -13,6 +13,7 @@ from ledger.transfer.adapted import Recording, check_stream, read_streams
 from ledger.transfer.archive import read_lines, read_lines_left
 from ledger.transfer.cassettes import read_conversations
 from ledger.transfer.files import FileError, open_lines, read_whole, telling
+from ledger.transfer.formats import AUTO, MESSAGES
 from ledger.transfer.recorded import Recorded
 from projector.formats import READERS, STREAMS, FormatError
 from projector.formats.recordings.cassettes import is_cassette, is_json_cassette
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from projector.formats.shared.history import History
     from projector.json_text import JsonText
 
-AUTO: Final = "auto"
-MESSAGES: Final = "tailfold-messages"
-FORMATS: Final = (MESSAGES, *sorted({*READERS, *STREAMS}))
 _CHUNK_BYTES: Final = 64 * 1024
 _DIGEST: Final = 12
 _ERROR: Final = re.compile(r'\s*\{\s*"(error|[Mm]essage|__type)"\s*:')

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import sqlite3
 
     from ledger.engine import Engine
+    from stream.sqlite import Database
 
 
 def known_scripts() -> dict[str, tuple[str, ...]]:
@@ -42,17 +43,21 @@ async def back_up(engine: Engine, target: str, log_target: str | None) -> int:
     if store.database is own:
         if log_target is not None:
             raise StoreUnusable(log_target, "log and ledger lie in one file: one copy holds both")
-        return await files.back_up(own.path, target)
+        return await _copy(own, target)
     if log_target is None:
         raise StoreUnusable(store.database.path, "the log has a file of its own: name a second copy for it")
     # The ledger first: what the log has beyond it is only to be taken in. So long nothing may leave the log.
     async with hold(engine.tables, None, 0):
-        size_bytes = await files.back_up(own.path, target)
+        size_bytes = await _copy(own, target)
         try:
-            return size_bytes + await files.back_up(store.database.path, log_target)
+            return size_bytes + await _copy(store.database, log_target)
         except BaseException:
             discard(target)
             raise
+
+
+async def _copy(database: Database, target: str) -> int:
+    return await files.back_up(database.path, target, is_touched=not database.is_private_copy)
 
 
 async def restore(backup: str, url: str, *, log_backup: str | None = None, log: str | None = None) -> str:

@@ -33,7 +33,7 @@ async def compact(engine: Engine, conversation: str, *, replay_window: int, drop
     """See `Ledger.compact`."""
     check_position("replay_window", replay_window)
     check_flag("dry_run", dry_run)
-    store = engine.store
+    store = (engine if dry_run else engine.writing).store
     if is_reserved(check_id("conversation id", conversation)):  # nothing of it is taken in
         await require_conversation(store, conversation, Position(), await store.bounds(conversation))
     caught = await engine.require(conversation)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ledger.erasure import begin_erasure, finish_erasures
 from ledger.errors import LedgerBehind, LedgerDiverged, UnknownConversation
-from ledger.kinds import is_reserved, require_conversation
+from ledger.kinds import require_conversation
 from projector.foreign import is_foreign
 from stream import CorruptEvent
 from stream.limits import check_id
@@ -36,8 +36,7 @@ async def erase(engine: Engine, conversations: Sequence[str]) -> list[Erased]:
 
 async def _require(engine: Engine, conversation: str) -> None:
     try:
-        if is_reserved(conversation):
-            await _require_older(engine, conversation)
+        await _require_no_other(engine, conversation)
         await engine.require(conversation)
     except (LedgerBehind, LedgerDiverged, CorruptEvent):  # it goes anyway
         pass
@@ -46,8 +45,8 @@ async def _require(engine: Engine, conversation: str) -> None:
             raise
 
 
-async def _require_older(engine: Engine, conversation: str) -> None:
-    """Raises `NoConversation` unless it is one of before the prefix was kept: what a protocol serves, its server deletes."""
+async def _require_no_other(engine: Engine, conversation: str) -> None:
+    """Raises `NoConversation` for a stream of another program: that one lets it go, what a protocol serves its server."""
     position, bounds = await engine.tables.position(conversation), await engine.store.bounds(conversation)
     is_empty = bounds.head == bounds.floor
     if not (position.is_conversation or is_empty) and await is_foreign(engine.store, conversation, after=bounds.floor):

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from ledger.catchup import find_base
 from ledger.erasure import is_pending, is_under_way
 from ledger.errors import LedgerBehind, UnknownConversation
@@ -23,6 +21,7 @@ from projector import open_runs
 from stream import CorruptEvent, Truncated
 from stream.checks import check_flag
 from stream.limits import check_id
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from stream import Bounds
     from stream.sqlite import Sql
 
-_LOG: Final = structlog.get_logger("tailfold.ledger")
+_LOG: Final = Logger("tailfold.ledger")
 _PAGE_EVENTS: Final = 1000
 _TRIES: Final = 20  # each is missed only where somebody amends that very run between the look and the step
 

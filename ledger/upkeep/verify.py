@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from ledger.errors import LedgerBehind, LedgerDamaged, LedgerDiverged
 from ledger.kinds import is_reserved
 from ledger.tables.media import damaged_media
+from ledger.transfer.progress import untold
 from ledger.upkeep.backup import known_scripts
 from ledger.upkeep.comparison import compare
 from ledger.upkeep.snapshot_check import differing_snapshots
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ledger.engine import Engine
+    from ledger.transfer.progress import Progress
     from stream.sqlite.blocking import Connect
     from stream.sqlite.integrity import Fault
 
@@ -83,26 +85,29 @@ class Finding(NamedTuple):
         return MEANINGS.get(self.kind, MEANINGS["file"])
 
 
-async def verify(ledger: _Open, conversation: str | None = None) -> AsyncIterator[Finding]:
+async def verify(ledger: _Open, conversation: str | None = None, *, progress: Progress = untold) -> AsyncIterator[Finding]:
     """Findings of one conversation, or of all and of the files themselves.
 
     Damaged pages, a changed schema, lost references; gaps and damage in the log, producers and snapshots that do not
     fit it, snapshots that can't be read or are not what their events say; runs whose committed form is not what their
     events say, a tree that does not hold together, damaged media, events that could not be applied. What others do to
-    it meanwhile is no finding.
+    it meanwhile is no finding. `progress` hears which conversations were looked at.
     """
     engine = ledger.engine
     damaged = set()
-    for fault in await _check_files(engine, conversation):
+    with progress("checking the file"):
+        faults = await _check_files(engine, conversation)
+    for fault in faults:
         damaged.add(fault.stream_id)
         yield Finding(fault.stream_id, fault.kind, fault.what, _RESTORE)
     try:
-        known = set()
-        async for info in engine.store.streams(prefix=conversation or ""):
-            if conversation is None or info.stream_id == conversation:
-                known.add(info.stream_id)
-                async for finding in _verify_one(engine, info.stream_id, is_told=info.stream_id in damaged):
+        known = {info.stream_id async for info in engine.store.streams(prefix=conversation or "")}
+        known = known if conversation is None else known & {conversation}
+        with progress("looking at conversations", len(known)) as advance:
+            for name in sorted(known):
+                async for finding in _verify_one(engine, name, is_told=name in damaged):
                     yield finding
+                advance(1)
         async for finding in _verify_unknown(engine, conversation, known):
             yield finding
         for media_id in await damaged_media(engine.tables) if conversation is None else ():
@@ -143,20 +148,23 @@ async def _check_files(engine: Engine, conversation: str | None) -> list[Fault]:
     files = [database for database in (log, own) if database is not None and database.path != MEMORY]
     for database in files:
         database.check()
-    paths = {database.path for database in files}
+
+    def look(connection: sqlite3.Connection) -> list[Fault]:
+        whole = [*check_file(connection, known_scripts())] if conversation is None else []
+        return [*whole, *islice(check_streams(connection, conversation), _MAX_FAULTS)]
 
     def check(connect: Connect) -> list[Fault]:
         faults: list[Fault] = []
-        for path in sorted(paths):
+        for path in sorted({database.path for database in files}):
             try:
                 with connect(path) as connection:
-                    if conversation is None:
-                        faults += check_file(connection, known_scripts())
-                    faults += islice(check_streams(connection, conversation), _MAX_FAULTS)
+                    faults += look(connection)
             except sqlite3.Error as error:
                 raise translate(error, path) from error
         return faults
 
+    if any(database.is_private_copy for database in files):  # that is what is looked at
+        return [fault for copy in dict.fromkeys(files) for fault in await copy.inspect(look)]
     return await run_blocking(check)
 
 

@@ -4,20 +4,45 @@ A stage takes messages and gives messages; it never edits ledger or log. What mu
 by the ledger, not here. `pipeline.make_view` puts the stages in their order.
 """
 
-from projector.context.budget import Budget, Used
-from projector.context.chain import ChainSession
-from projector.context.delta import Delta, Full, ProviderCapabilities, ProviderSession
-from projector.context.expansion import TEACHING, Hint, Refusal, Request, notice, read_request
-from projector.context.lifecycle import Lifecycle, LifecycleEvent
-from projector.context.pipeline import Pipeline, Summaries, View, make_view
-from projector.context.plugins import DEFAULT, Bundled, keep_role_pairs, keep_token_budget, keep_window
-from projector.context.policies import Action, ExpirationPolicy, Override, PolicyRegistry, read_registry
-from projector.context.prompts import Prompt, PromptModel, Prompts
-from projector.context.report import Change
-from projector.context.result_stages import Expiration, NearDuplicates, Relevance, summarizer_of
-from projector.context.retention import AdditionalContent, PluginAdditions, RetentionAware, check_policy, enrich, prune
-from projector.context.stage import Shaped, Source, Stage
-from projector.context.summaries import Summarizer, SummaryMaker
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from projector.context.budget import Budget, Used
+    from projector.context.chain import ChainSession
+    from projector.context.delta import Delta, Full, ProviderCapabilities, ProviderSession
+    from projector.context.expansion import TEACHING, Hint, Refusal, Request, notice, read_request
+    from projector.context.lifecycle import Lifecycle, LifecycleEvent
+    from projector.context.pipeline import Pipeline, Summaries, View, make_view
+    from projector.context.plugins import DEFAULT, Bundled, keep_role_pairs, keep_token_budget, keep_window
+    from projector.context.policies import Action, ExpirationPolicy, Override, PolicyRegistry, read_registry
+    from projector.context.prompts import Prompt, PromptModel, Prompts
+    from projector.context.report import Change
+    from projector.context.result_stages import Expiration, NearDuplicates, Relevance, summarizer_of
+    from projector.context.retention import AdditionalContent, PluginAdditions, RetentionAware, check_policy, enrich, prune
+    from projector.context.stage import Shaped, Source, Stage
+    from projector.context.summaries import Summarizer, SummaryMaker
+else:
+    from stream.on_demand import on_demand as _on_demand
+
+    __getattr__, __dir__ = _on_demand(
+        __name__,
+        {
+            "projector.context.budget": "Budget Used",
+            "projector.context.chain": "ChainSession",
+            "projector.context.delta": "Delta Full ProviderCapabilities ProviderSession",
+            "projector.context.expansion": "TEACHING Hint Refusal Request notice read_request",
+            "projector.context.lifecycle": "Lifecycle LifecycleEvent",
+            "projector.context.pipeline": "Pipeline Summaries View make_view",
+            "projector.context.plugins": "DEFAULT Bundled keep_role_pairs keep_token_budget keep_window",
+            "projector.context.policies": "Action ExpirationPolicy Override PolicyRegistry read_registry",
+            "projector.context.prompts": "Prompt PromptModel Prompts",
+            "projector.context.report": "Change",
+            "projector.context.result_stages": "Expiration NearDuplicates Relevance summarizer_of",
+            "projector.context.retention": "AdditionalContent PluginAdditions RetentionAware check_policy enrich prune",
+            "projector.context.stage": "Shaped Source Stage",
+            "projector.context.summaries": "Summarizer SummaryMaker",
+        },
+    )
 
 __all__ = [
     "DEFAULT",

@@ -12,7 +12,6 @@ from operator import is_not
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
-import structlog
 from msgspec.structs import replace
 
 from projector.context.model_registry import ModelConfig, find_model
@@ -22,11 +21,12 @@ from projector.context.switches import Switched, apply_switch, record_switch
 from projector.context.tool_groups import group, pair
 from projector.context.windows import DEFAULT_MAX_CTX, check_limit, effective, window
 from projector.message import Message
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_LOG: Final = structlog.get_logger("tailfold.history")
+_LOG: Final = Logger("tailfold.history")
 _TOLD: Final = ("user", "assistant", "tool")
 """The roles of a history; what the system says stands outside it."""
 _Hook = Callable[..., object]

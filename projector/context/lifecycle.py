@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
-import structlog
+
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from projector.context.expiration import Applied
     from projector.message import Message
 
-_LOG: Final = structlog.get_logger("tailfold.expiration")
+_LOG: Final = Logger("tailfold.expiration")
 Phase = Literal["message-added", "message-expired", "message-compacted", "message-removed", "message-expanded"]
 
 

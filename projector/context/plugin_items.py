@@ -8,7 +8,7 @@ all their blocks; any other item is plain text that the plugin added.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from projector.context.tokens import result_text
 from projector.context.tool_groups import group
@@ -17,6 +17,8 @@ from projector.message import Block, Message
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+
+    from projector.events import Role
 
 Item = dict[str, str]
 ADDED: Final = "added:"
@@ -105,7 +107,7 @@ def _told(messages: Sequence[Message]) -> list[str]:
     """What is said in a tool group: the text, each call with its input, each result."""
     first = messages[0]
     calls = [
-        f"{block.name or 'tool'}({block.text or block.input or ''})" for block in first.blocks if block.kind == "tool_call"
+        f"{block.name or 'tool'}({block.text or block.input_text or ''})" for block in first.blocks if block.kind == "tool_call"
     ]
     results = [result_text(block) for message in messages[1:] for block in message.blocks if block.kind == "tool_result"]
     return [first.text, *calls, *results]
@@ -130,4 +132,4 @@ class _Words:
 def _added(message_id: str, item: Item, near: Message | None) -> Message:
     said = Block("text", text=item["content"], sealed=True)
     parent_id, run_id, created_at, seq = (None, "", 0, 0) if near is None else (near.id, near.run_id, near.created_at, near.seq)
-    return Message(message_id, parent_id, run_id, item["role"], "complete", (said,), created_at, seq)
+    return Message(message_id, parent_id, run_id, cast("Role", item["role"]), "complete", (said,), created_at, seq)

@@ -143,7 +143,7 @@ def _digest(message: Message) -> str:
 
 
 def _work_out(message: Message) -> str:
-    said = [[one.kind, one.name, one.text, one.fields, one.input, one.parts, one.opaque] for one in message.blocks]
+    said = [[one.kind, one.name, one.text, one.fields, one.input_text, one.parts, one.opaque] for one in message.blocks]
     digest = hashlib.sha256(encode(said)).hexdigest()[:_LENGTH]
     return f"f{digest[1:]}" if digest.isdecimal() else digest  # without a letter it would have no capitals
 

@@ -86,7 +86,7 @@ class Expiration:
         return bool(self.registry.actions) or self.override is not None
 
     def _choices(self, messages: Sequence[Message], source: Source, tools: Mapping[str, str]) -> Choices:
-        told = [one for one in messages if RESULT in one.metadata and one.role != "tool"]
+        told = [one for one in messages if RESULT in one.metadata_text and one.role != "tool"]
         named = {one.id: kind for one in told if (kind := _kind(one)) is not None}
         made = Choices(turn_added=source.turns, results=frozenset(named), redacted=source.redacted)
         if self.override is not None and self.override.disable_expiration:
@@ -243,10 +243,10 @@ def _told(records: Sequence[ContextCompacted]) -> dict[str, str]:
 
 
 def _kind(message: Message) -> Kind | None:
-    if RESULT not in message.metadata:
+    if RESULT not in message.metadata_text:
         return None
     try:
-        said = decode(message.metadata[RESULT])
+        said = decode(message.metadata_text[RESULT])
     except InvalidJson:
         return None
     return next((kind for kind in DEFAULTS if kind == said), None)

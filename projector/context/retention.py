@@ -109,7 +109,7 @@ def policy_of(message: Message) -> Policy | None:
 
 def known_policy(message: Message) -> tuple[int | None, ...] | None:
     """The same, read once for the same message."""
-    text = message.metadata.get(POLICY)
+    text = message.metadata_text.get(POLICY)
     if text is None or text == "null" or message.role == "assistant":  # null: it was taken away
         return None
     facts = facts_of(message)
@@ -148,8 +148,8 @@ def _shown(message: Message, blocks: Sequence[Block]) -> Message:
         raise ValueError(f"display is for what users and tools say, and {message.id!r} is an assistant's message")
     if message.role == "tool" and answers(replace(message, blocks=tuple(blocks))) != answers(message):
         raise ValueError(f"display of {message.id!r} must hold the result of its call: give what `enrich` made of its blocks")
-    metadata = {name: value for name, value in message.metadata.items() if name != POLICY}
-    return replace(message, blocks=_numbered(blocks), metadata=metadata)
+    metadata = {name: value for name, value in message.metadata_text.items() if name != POLICY}
+    return replace(message, blocks=_numbered(blocks), metadata_text=metadata)
 
 
 def _numbered(blocks: Sequence[Block]) -> tuple[Block, ...]:
@@ -165,12 +165,12 @@ def prune(messages: Sequence[Message], sending: Container[str] = ()) -> list[Mes
     outlive it: its call is not left without a result. Assistant
     messages are never touched. Raises `ValueError` as `policy_of` does.
     """
-    if not any(POLICY in message.metadata for message in messages):
+    if not any(POLICY in message.metadata_text for message in messages):
         return list(messages)
     kept: list[Message] = []
     index = 0
     for message in reversed(messages):
-        policy = None if POLICY not in message.metadata or message.id in sending else known_policy(message)
+        policy = None if POLICY not in message.metadata_text or message.id in sending else known_policy(message)
         if policy is None:
             kept.append(message)
             continue
@@ -201,7 +201,9 @@ def _pruned(message: Message, policy: Sequence[int | None], stays: Sequence[bool
     blocks = tuple(block for block, _ in left)
     if message.role == "tool" and not any(block.kind == "tool_result" for block in blocks):
         return _stub(message, blocks)
-    return replace(message, blocks=blocks, metadata={**message.metadata, POLICY: json.dumps([keep for _, keep in left])})
+    return replace(
+        message, blocks=blocks, metadata_text={**message.metadata_text, POLICY: json.dumps([keep for _, keep in left])}
+    )
 
 
 def _stub(message: Message, others: Iterable[Block]) -> Message:
@@ -211,8 +213,8 @@ def _stub(message: Message, others: Iterable[Block]) -> Message:
     said = _STUB if length > len(_STUB) else "\u2026" if length else ""
     parts = json.dumps([{"kind": "text", "text": said}])
     blocks = tuple(replace(block, parts=parts, text="", opaque=None) for block in results[:1])
-    metadata = {name: value for name, value in message.metadata.items() if name != POLICY}
-    return replace(message, blocks=(*blocks, *others) or (Block("text", text=_STUB, sealed=True),), metadata=metadata)
+    metadata = {name: value for name, value in message.metadata_text.items() if name != POLICY}
+    return replace(message, blocks=(*blocks, *others) or (Block("text", text=_STUB, sealed=True),), metadata_text=metadata)
 
 
 def _is_empty(block: Block) -> bool:

@@ -7,7 +7,6 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
-import structlog
 
 from projector.context.expiration import DEFAULT_RULES, RESULT, Choices, Decision, ExpirationRules, protected, remember
 from projector.context.json_answers import objects_in
@@ -16,6 +15,7 @@ from projector.context.shortening import FALLBACK_LENGTH, Shortened, first_n, te
 from projector.context.tokens import Tokenizer, estimate
 from projector.context.turns import has_expired
 from projector.json_text import InvalidJson, decode
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from projector.events import ContextCompacted
     from projector.message import Message
 
-_LOG: Final = structlog.get_logger("tailfold.expiration")
+_LOG: Final = Logger("tailfold.expiration")
 TIME_LIMIT_S: Final = 30.0
 _KEPT: Final = 1_000
 _FENCE: Final = "```"
@@ -205,7 +205,7 @@ def told_of(message: Message, choices: Choices) -> Told:
     """What a prompt is told of a message: what it is the result of, or who said it, and the turn it came in."""
     kind = "action-result" if message.role == "tool" else _TYPES.get(message.role, "unknown")
     if message.id in choices.results and message.role != "tool":
-        said = message.metadata.get(RESULT, "").strip('"').replace("_", "-")
+        said = message.metadata_text.get(RESULT, "").strip('"').replace("_", "-")
         kind = f"{said or 'action'}-result"
     return Told(kind, choices.turn_added.get(message.id, 0))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -14,6 +14,8 @@ from projector.message import Block, Message
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+
+    from projector.events import Role
 
 
 class Shown(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -101,4 +103,4 @@ def _fingerprint(left: Sequence[Message]) -> str:
 def _added(item: Shown, near: Message | None) -> Message:
     block = Block("text", text=item.content or "", sealed=True)
     parent_id, run_id, created_at, seq = (None, "", 0, 0) if near is None else (near.id, near.run_id, near.created_at, near.seq)
-    return Message(item.id, parent_id, run_id, item.role or "user", "complete", (block,), created_at, seq)
+    return Message(item.id, parent_id, run_id, cast("Role", item.role or "user"), "complete", (block,), created_at, seq)

@@ -132,7 +132,7 @@ def _estimate(message: Message) -> int:
             if _MEDIA in (block.parts or ""):
                 media += sum([_weight(one, estimate) for one in _media_in(block.parts or "")])
             continue
-        length += len(block.text or block.input or "")
+        length += len(block.text or block.input_text or "")
         if kind == _MEDIA:
             media += _weight(block, estimate)
     return -(-length // _CHARACTERS) + media
@@ -141,7 +141,7 @@ def _estimate(message: Message) -> int:
 def _text(block: Block) -> str:
     if block.kind == "tool_result":
         return result_text(block)
-    return block.text or block.input or ""
+    return block.text or block.input_text or ""
 
 
 def result_text(block: Block) -> str:

@@ -23,7 +23,6 @@ Action = Literal["list", "read", "append", "create", "delete", "cancel", "compac
 MAX_TICKET_S: Final = 3600
 _SIGNATURE_BYTES: Final = 16
 _MIN_TOKEN_CHARACTERS: Final = 16
-_READING: Final = frozenset({"list", "read"})
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -36,8 +35,11 @@ class Access(msgspec.Struct, frozen=True):
     """The `starlette.requests.HTTPConnection`: its headers, its client, its `state`."""
 
 
-Authorize: TypeAlias = Callable[[Access], Awaitable[None]]
-"""Returns where it may be done, and raises `Problem` (401, 403, or 404 for what he shall not know of) where not."""
+Authorize: TypeAlias = Callable[[Access], Awaitable[tuple[str, ...] | None]]
+"""Returns where it may be done, and raises `Problem` (401, 403, or 404 for what he shall not know of) where not.
+
+To `list` it may return prefixes of ids: then only those are listed that begin with one of them.
+"""
 
 
 async def allow_all(access: Access) -> None:
@@ -73,8 +75,8 @@ class BearerTokens:
         self.secret = hashlib.sha256(b"tailfold tickets\0" + content).digest()
         """For tickets: the same in every process that reads this file."""
 
-    async def __call__(self, access: Access) -> None:
-        """See `Authorize`."""
+    async def __call__(self, access: Access) -> tuple[str, ...] | None:
+        """See `Authorize`. Whose token has a prefix is shown a list of what begins with it."""
         kind, _, token = access.request.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or not token.strip():
             raise Problem(401, "unauthorized", "send `Authorization: Bearer TOKEN`", headers={"WWW-Authenticate": "Bearer"})
@@ -83,13 +85,16 @@ class BearerTokens:
         if not rights:
             wrong = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
             raise Problem(401, "unauthorized", "this token is not known here", headers=wrong)
+        if access.action == "list":
+            return None if any(not right.prefix for right in rights) else tuple(right.prefix for right in rights)
         if not any(_covers(right, access) for right in rights):
             raise Problem(403, "forbidden", f"this token does not cover {access.action} here")
+        return None
 
 
 def _covers(right: _Right, access: Access) -> bool:
     is_named = access.stream is not None and access.stream.startswith(right.prefix)
-    return (is_named or not right.prefix) and (access.action in _READING or not right.is_reading)
+    return (is_named or not right.prefix) and (access.action == "read" or not right.is_reading)
 
 
 def _read_right(path: str | Path, number: int, line: str) -> _Right:
@@ -136,13 +141,13 @@ class Tickets:
         return hmac.new(self._secret, said, hashlib.sha256).digest()[:_SIGNATURE_BYTES]
 
 
-async def check_access(authorize: Authorize, tickets: Tickets, access: Access) -> None:
-    """Raises `Problem` unless the request may do this, by a ticket or by what the hook says."""
+async def check_access(authorize: Authorize, tickets: Tickets, access: Access) -> tuple[str, ...] | None:
+    """What the hook says to it, or None where a ticket gives leave. Raises `Problem` unless the request may do this."""
     connection: HTTPConnection = access.request
     ticket = connection.query_params.get("ticket")
     if ticket is not None and "authorization" not in connection.headers:
         if tickets.is_good(ticket, access):
-            return
+            return None
         if authorize is not allow_all:  # where nobody is asked, one of another process or of before a restart does no harm
             raise Problem(401, "unauthorized", "the ticket has ended, or is of another stream: ask for a new one")
-    await authorize(access)
+    return await authorize(access)

@@ -15,22 +15,25 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SILENT_S: Final = 30.0
+WHOLE_S: Final = 600.0  # 16 MiB at 28 kB/s: no line is so slow, and what never ends would be held for ever
 
 
-async def read_body(request: Request, max_bytes: int, *, silent_s: float = SILENT_S) -> bytes:
+async def read_body(request: Request, max_bytes: int, *, silent_s: float = SILENT_S, whole_s: float = WHOLE_S) -> bytes:
     """The whole body.
 
     Raises `Problem` 413 for one that is larger, 400 for one that is only half sent, 408 where nothing comes for
-    `silent_s` seconds.
+    `silent_s` seconds or it is not there after `whole_s`, 415 for one that is compressed: it is kept as it was sent.
     """
+    _check_encoding(request.headers.get("content-encoding", ""))
     said = request.headers.get("content-length", "")
     if said.isdecimal() and int(said) > max_bytes:
         raise _too_large(max_bytes)
     body = bytearray()
     chunks = request.stream()
+    ends_at = anyio.current_time() + whole_s
     try:
         while True:
-            with anyio.fail_after(silent_s):
+            with anyio.fail_after(min(silent_s, ends_at - anyio.current_time())):
                 chunk = await anext(chunks, None)
             if chunk is None:
                 return bytes(body)
@@ -40,8 +43,9 @@ async def read_body(request: Request, max_bytes: int, *, silent_s: float = SILEN
     except ClientDisconnect:
         raise Problem(400, "half_sent", "the connection ended before the body did: nothing was done") from None
     except TimeoutError:
-        why = f"nothing more of the body came for {silent_s:g} s: nothing was done"
-        raise Problem(408, "half_sent", why, headers={"Connection": "close"}) from None
+        is_slow = anyio.current_time() >= ends_at
+        why = f"the body is not there after {whole_s:g} s" if is_slow else f"nothing more of the body came for {silent_s:g} s"
+        raise Problem(408, "half_sent", f"{why}: nothing was done", headers={"Connection": "close"}) from None
 
 
 def check_json_type(request: Request) -> None:
@@ -65,6 +69,11 @@ def read_json_text(body: bytes, kind: type[T]) -> T:
         raise Problem(422, "invalid_body", str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(400, "invalid_json", f"the body is no JSON: {error}") from error
+
+
+def _check_encoding(given: str) -> None:
+    if given.strip().lower() not in ("", "identity"):
+        raise Problem(415, "encoded", f"send the body as it is, without Content-Encoding: {given[:40]!r} is not undone here")
 
 
 def _too_large(max_bytes: int) -> Problem:

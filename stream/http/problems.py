@@ -7,7 +7,6 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import structlog
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -21,6 +20,7 @@ from stream.errors import (
     StoreUnusable,
     StreamError,
 )
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 MEDIA_TYPE: Final = "application/problem+json"  # RFC 9457
-_LOG: Final = structlog.get_logger("tailfold.http")
+_LOG: Final = Logger("tailfold.http")
 _RETRY_S: Final = "1"
 _STATUS: Final[dict[type[Exception], tuple[int, str]]] = {
     InvalidId: (400, "invalid_id"),

@@ -7,7 +7,6 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
-import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -19,6 +18,7 @@ from stream.http.access import Access, Tickets, allow_all, check_access
 from stream.http.followers import Followers
 from stream.http.hosts import check_host
 from stream.http.problems import Problem, answer_error
+from stream.logger import Logger
 from stream.tail import Tails
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from stream.store import EventStore
 
 ErrorHandler: TypeAlias = "Callable[[Request, Any], Awaitable[Response]]"
-_LOG: Final = structlog.get_logger("tailfold.http")
+_LOG: Final = Logger("tailfold.http")
 _NONE: Final[Mapping[type[Exception], Any]] = {}
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 LONG_POLL_S: Final = 30.0
@@ -56,9 +56,9 @@ class Service:
     tasks: list[Callable[[], Coroutine[Any, Any, None]]] = dataclasses.field(default_factory=list)
     """What goes on for as long as it runs."""
 
-    async def check(self, action: Action, kind: Any, stream: str | None, connection: HTTPConnection) -> None:
-        """Raises `Problem` unless the request may do this."""
-        await check_access(self.authorize, self.tickets, Access(action, kind, stream, connection))
+    async def check(self, action: Action, kind: Any, stream: str | None, connection: HTTPConnection) -> tuple[str, ...] | None:
+        """Raises `Problem` unless the request may do this. Of a list, the prefixes of ids that it may show, or None for all."""
+        return await check_access(self.authorize, self.tickets, Access(action, kind, stream, connection))
 
 
 def serve_store(store: EventStore, **options: Any) -> Service:

@@ -33,17 +33,18 @@ _SYNC_STEPS: Final = 100
 _NO_ROOM: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
 
 
-async def back_up(path: str, target: str) -> int:
+async def back_up(path: str, target: str, *, is_touched: bool = True) -> int:
     """Writes a consistent copy of the file at `path` to `target` while others write; returns its size in bytes.
 
     The copy holds what one moment held, without freed pages, in one file and under the same incarnation. It is
     synced and read back before it gets its name, so `target` is whole or absent. Raises `StoreUnusable` for a
-    target that exists or can't be written and for a damaged store, `StoreFull`, and `StoreBusy`.
+    target that exists or can't be written and for a damaged store, `StoreFull`, and `StoreBusy`. Unless it `is_touched`, the
+    file is read without a trace.
     """
     path, target = absolute(path), absolute(target)
     # VACUUM INTO reads one snapshot and can be interrupted. SQLite's online backup begins again whenever somebody
     # else has written, unless it copies in one step that nothing can stop.
-    return await run_blocking(lambda connect: write_copy(connect, path, target))
+    return await run_blocking(lambda connect: write_copy(connect, path, target, is_touched=is_touched))
 
 
 async def restore(
@@ -84,11 +85,11 @@ def read_value(path: str, text: str, parameters: Sequence[object] = ()) -> objec
     return None if row is None else row[0]
 
 
-def write_copy(connect: Connect, path: str, target: str) -> int:
+def write_copy(connect: Connect, path: str, target: str, *, is_touched: bool = True) -> int:
     """As `back_up`, in this thread."""
     with create_whole(target, mode=Path(path).stat().st_mode & 0o777) as partial:
         try:
-            with connect(path) as source, _syncing(source, partial):
+            with (connect if is_touched else connect.untouched)(path) as source, _syncing(source, partial):
                 before = _totals(source)
                 source.execute("VACUUM INTO ?", (partial,))
                 after = _totals(source)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
 from stream.sqlite.handles import open_handle
+from stream.sqlite.untouched import untouched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,8 +32,14 @@ class Connect:
         return self._connect(path)
 
     @contextmanager
-    def _connect(self, path: str) -> Iterator[sqlite3.Connection]:
-        handle = open_handle(path, timeout=_BUSY_LIMIT_S, check_same_thread=False)
+    def untouched(self, path: str) -> Iterator[sqlite3.Connection]:
+        """The same to a file that is only read, without a trace; see `stream.sqlite.untouched`."""
+        with untouched(path) as address, self._connect(path, address=address, uri=True) as connection:
+            yield connection
+
+    @contextmanager
+    def _connect(self, path: str, **options: Any) -> Iterator[sqlite3.Connection]:
+        handle = open_handle(path, timeout=_BUSY_LIMIT_S, check_same_thread=False, **options)
         self._open.append(handle)
         try:
             with handle.busy:

@@ -13,13 +13,13 @@ import random
 import time
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
 
 import anyio
-import structlog
 
 from stream.errors import StoreClosed, StreamError
 from stream.home import Home
+from stream.logger import Logger
 from stream.sqlite.blocking import Connect
 from stream.sqlite.connection import Connection, Connections
 from stream.sqlite.errors import FAILURES, is_busy, translate
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from stream.database import Row, Sql
 
 T = TypeVar("T")
+D = TypeVar("D", bound="Database")
 Durability = Literal["full", "normal"]
 
 BUSY_LIMIT_S: Final = 30.0
@@ -42,7 +43,7 @@ POLL_INTERVAL_S: Final = 0.025
 _AGAIN_S: Final = 1.0  # after a look that failed
 _INTERRUPT_INTERVAL_S: Final = 0.02
 _READERS: Final = 2
-_LOG: Final = structlog.get_logger("tailfold.stream")
+_LOG: Final = Logger("tailfold.stream")
 
 
 class Database:
@@ -71,6 +72,13 @@ class Database:
         self._watchers: list[Callable[[], Awaitable[None]]] = []
         self._copying = Connect()
         self._task = asyncio.create_task(self._live(), name=f"tailfold writer of {path}")
+
+    is_private_copy: ClassVar = False
+    """Whether what is done here is done to a copy only: see `stream.sqlite.private_copy`."""
+
+    async def inspect(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Runs `work(connection)`, which only reads, in SQLite's thread, while the writer does nothing else."""
+        return await self.hold(lambda _: self._writer.run(work))
 
     async def transact(self, job: Callable[[Sql], Awaitable[T]]) -> T:
         """See `stream.database.Database`. Jobs run one by one, in the order in which they were handed over."""
@@ -365,7 +373,11 @@ async def open_database(path: str, *, create: bool, durability: Durability = "fu
     """
     if durability not in ("full", "normal"):
         raise ValueError(f"durability is 'full' or 'normal', not {durability!r}")
-    database = Database(path if path == MEMORY else find_place(path, create=create), durability)
+    return await wait_until_open(Database(path if path == MEMORY else find_place(path, create=create), durability))
+
+
+async def wait_until_open(database: D) -> D:
+    """Gives it back when it is open; where that fails, or nobody waits any more, it is closed."""
     try:
         await asyncio.shield(database._opened)  # noqa: SLF001 - its own maker
     except BaseException:

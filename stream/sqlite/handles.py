@@ -21,6 +21,8 @@ from stream.sqlite.driver import ByName, connect, connect_as
 
 Identity = tuple[int, int]
 MEMORY: Final = ":memory:"
+NAMELESS: Final = ""
+"""By this SQLite opens a file that has no name in any folder, and is gone with its connection, also after a kill."""
 _GONE: Final = (FileNotFoundError, NotADirectoryError)
 _WAIT_FOR_TRIPS_S: Final = 1.0
 
@@ -44,13 +46,22 @@ class _HandleByName(Handle, ByName):
     """The same, on a Python that needs it."""
 
 
-def open_handle(path: str, **options: Any) -> Handle:
-    """A connection in autocommit. Raises `StoreUnusable` for what this process must not open, since it was forked."""
+def open_handle(path: str, *, address: str | None = None, **options: Any) -> Handle:
+    """A connection in autocommit, by the `address` of the file if it has another one than its path.
+
+    Raises `StoreUnusable` for what this process must not open, since it was forked.
+    """
     with _FORKING:
         check_fork(path)
-        handle = connect_as(Handle, _HandleByName, path, **options)
-        _OPEN[handle] = None if path == MEMORY else identity_of(path)
+        handle = connect_as(Handle, _HandleByName, address or path, **options)
+        _OPEN[handle] = None if path in (MEMORY, NAMELESS) else identity_of(path)
     return handle
+
+
+def is_open_here(path: str) -> bool:
+    """Whether a connection of this process to the file is open."""
+    identity = identity_of(path)
+    return identity is not None and identity in _OPEN.values()
 
 
 def open_at_rest(path: str) -> sqlite3.Connection:

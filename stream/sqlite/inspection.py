@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from stream.compression import inflate, is_deflated
@@ -11,6 +11,7 @@ from stream.errors import StoreUnusable
 from stream.sqlite.errors import translate
 from stream.sqlite.handles import open_handle
 from stream.sqlite.place import find_place
+from stream.sqlite.untouched import untouched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,20 +35,34 @@ _COMPRESSED: Final = {
 
 @contextmanager
 def open_inspection(
-    path: str, log: str | None = None, *, prepare: Callable[[sqlite3.Connection], object] = lambda _: None
+    path: str,
+    log: str | None = None,
+    *,
+    prepare: Callable[[sqlite3.Connection], object] = lambda _: None,
+    is_touched: bool = True,
 ) -> Iterator[sqlite3.Connection]:
     """A connection that only reads; `log` is a second file, whose tables are there, too.
 
     What is compressed is shown unpacked by views of the tables' own names; `main.chunks` is as it lies. SQL has `unzip(data)`
     for the rest. `prepare` adds what others keep in the file. Files of every version are read as they are, none is migrated.
-    Raises `StoreUnusable`, also for a statement that SQLite does not take or that would change something.
+    Unless it `is_touched`, nothing is written beside the file either. Raises `StoreUnusable`, also for a statement that SQLite
+    does not take or that would change something, and `StoreBusy`.
     """
-    place = find_place(path, create=False)
-    connection = open_handle(place, timeout=_WAIT_S)
+    places = [find_place(each, create=False, is_touched=is_touched) for each in (path, log) if each is not None]
+    with ExitStack() as stack:
+        addresses = places if is_touched else [stack.enter_context(untouched(place)) for place in places]
+        connection = open_handle(places[0], address=addresses[0], timeout=_WAIT_S, uri=not is_touched)
+        stack.enter_context(closing(connection))
+        yield from _inspect(connection, path, addresses[1:], prepare)
+
+
+def _inspect(
+    connection: sqlite3.Connection, path: str, others: Sequence[str], prepare: Callable[[sqlite3.Connection], object]
+) -> Iterator[sqlite3.Connection]:
     try:
         connection.text_factory = lambda data: data.decode(errors="backslashreplace")
-        if log is not None:
-            connection.execute("ATTACH ?1 AS log", (find_place(log, create=False),))
+        for log in others:
+            connection.execute("ATTACH ?1 AS log", (log,))
         for arguments in (1, 2):
             connection.create_function("unzip", arguments, unzip, deterministic=True)
         for table, columns in _COMPRESSED.items():
@@ -62,8 +77,6 @@ def open_inspection(
             raise translate(error, path) from error
         why = _ONLY_READING if code == sqlite3.SQLITE_AUTH else f"SQLite does not take this: {error}"
         raise StoreUnusable(path, why) from error
-    finally:
-        connection.close()
 
 
 def shadow(connection: sqlite3.Connection, table: str, columns: Mapping[str, str]) -> None:

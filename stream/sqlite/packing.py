@@ -12,9 +12,8 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
-
 from stream.errors import CorruptEvent, StoreClosed
+from stream.logger import Logger
 from stream.sqlite.batch_packing import pack_prepared, prepare_batches
 from stream.sqlite.chunks import MAX_CHUNK_BYTES, MAX_CHUNK_EVENTS, StoredAppend, checksum, chunk_place, compress, merge
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from stream.sqlite.inserts import Request
     from stream.sqlite.key_cache import Stream
 
-_LOG: Final = structlog.get_logger("tailfold.stream")
+_LOG: Final = Logger("tailfold.stream")
 _DUE_BATCHES: Final = 32
 _DUE_APPENDS: Final = 32
 _FEW_STREAMS: Final = 16  # fewer wait until one of them has a lot: a commit is dear, and a few streams need it less

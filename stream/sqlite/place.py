@@ -20,8 +20,10 @@ _WAL_HEADER_BYTES: Final = 32
 _WAL_MAGIC: Final = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 
 
-def find_place(path: str, *, create: bool) -> str:
+def find_place(path: str, *, create: bool, is_touched: bool = True) -> str:
     """The whole path of a database of ours, without symbolic links: one file has one name, wherever the program goes.
+
+    What a killed program left at its making is cleaned away, unless nothing `is_touched`.
 
     Raises `StoreUnusable` for a path that can't be, or without `create` is not, a database of ours: also for a file of
     several names, and for one beside the write-ahead log of another.
@@ -37,10 +39,20 @@ def find_place(path: str, *, create: bool) -> str:
         why = f"the file can't be reached ({error.strerror}): give this user access to its folder"
         raise StoreUnusable(path, why) from error
     else:
-        _check_present(place, path, found, create=create)
+        _check_present(place, path, found, create=create, is_touched=is_touched)
     check_fork(place)
     _check_log_beside(place, path)
     return place
+
+
+def can_be_written(path: str) -> bool:
+    """Whether this user may write the file, what lies beside it, and into their folder, as a database needs it."""
+    try:
+        place = os.path.realpath(path)
+        present = [name for name in (place, f"{place}-wal", f"{place}-journal", f"{place}-shm") if os.path.lexists(name)]
+        return os.access(Path(place).parent, os.W_OK | os.X_OK) and all(os.access(name, os.W_OK) for name in present)
+    except (OSError, ValueError):  # this is no path: opening it says so
+        return True
 
 
 def stamp_of(place: str) -> int:
@@ -118,7 +130,7 @@ def _check_missing(file: Path, path: str, *, create: bool) -> None:
         raise StoreUnusable(path, "its folder does not exist: make it first")
 
 
-def _check_present(place: str, path: str, found: os.stat_result, *, create: bool) -> None:
+def _check_present(place: str, path: str, found: os.stat_result, *, create: bool, is_touched: bool) -> None:
     # Never opened here: closing a file drops all the locks that this process has on it, those of SQLite too. Another
     # process would then take itself for the last one, and delete the write-ahead log under us.
     if stat.S_ISDIR(found.st_mode):
@@ -129,7 +141,8 @@ def _check_present(place: str, path: str, found: os.stat_result, *, create: bool
         raise StoreUnusable(path, "the file can't be read: give this user access to it")
     if not create and not found.st_size:
         raise StoreUnusable(path, f"the file is empty: {_WAY_OUT}")
-    if found.st_nlink > 1 and _read(place, "PRAGMA user_version") != stamp_of(place) and not _lets_go_of_draft(place, found):
+    is_own = found.st_nlink <= 1 or _read(place, "PRAGMA user_version") == stamp_of(place)
+    if not is_own and not _lets_go_of_draft(place, found, is_touched=is_touched):
         raise StoreUnusable(
             path,
             f"the file has {found.st_nlink} names (hard links), and under each it would have a write-ahead log of its own: "
@@ -137,11 +150,13 @@ def _check_present(place: str, path: str, found: os.stat_result, *, create: bool
         )
 
 
-def _lets_go_of_draft(place: str, found: os.stat_result) -> bool:
+def _lets_go_of_draft(place: str, found: os.stat_result, *, is_touched: bool) -> bool:
     """Whether the second name was that of its making, by one that was killed right after it had made the file."""
     draft = Path(f"{place}.partial")
     if found.st_nlink != 2 or identity_of(str(draft)) != (found.st_dev, found.st_ino):
         return False
+    if not is_touched:
+        return True
     with suppress(OSError):
         draft.unlink(missing_ok=True)
     return Path(place).stat().st_nlink == 1

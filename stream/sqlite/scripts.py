@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import sqlite3
-from importlib.resources import files
+from contextlib import suppress
+from pkgutil import get_data
 from typing import Final
 
 APPLICATION_ID: Final = 0x5461696C  # "Tail", in the header of every Tailfold file
@@ -16,14 +16,20 @@ def read_scripts(package: str) -> tuple[str, ...]:
 
     A script that was shipped never changes: files that it made are out there.
     """
-    names = itertools.chain(["schema.sql"], (f"schema_{version}.sql" for version in itertools.count(2)))
-    there = itertools.takewhile(lambda name: files(package).joinpath(name).is_file(), names)
-    return tuple(read_script(package, name) for name in there)
+    scripts: list[str] = []
+    with suppress(FileNotFoundError):
+        while True:
+            version = len(scripts) + 1
+            scripts.append(read_script(package, "schema.sql" if version == 1 else f"schema_{version}.sql"))
+    return tuple(scripts)
 
 
 def read_script(package: str, name: str) -> str:
-    """The text of an SQL file that is shipped with a package."""
-    return files(package).joinpath(name).read_text(encoding="utf-8")
+    """The text of an SQL file that is shipped with a package. Raises `FileNotFoundError`."""
+    data = get_data(package, name)  # not `importlib.resources`, which takes as long to import as all of this room
+    if data is None:
+        raise FileNotFoundError(f"{package} was installed without {name}")
+    return data.decode()
 
 
 def split(script: str) -> list[str]:

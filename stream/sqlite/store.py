@@ -44,6 +44,7 @@ class SqliteStore:
     def __init__(self, database: Database, incarnation: str, clock_ms: Callable[[], int], batches: int) -> None:
         self.database = database
         self.incarnation = incarnation
+        self.clock_ms = clock_ms
         self._snapshots = SqliteSnapshots(database)
         self._wakeups = Wakeups()
         self._appender = Appender(database, clock_ms, self._wakeups.wake, batches)

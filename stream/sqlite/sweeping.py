@@ -13,9 +13,8 @@ from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from stream.errors import StoreClosed, StreamError
+from stream.logger import Logger
 from stream.sqlite.batch_packing import pack_batches
 from stream.sqlite.batches import OF_KEYS, OF_STREAM, heads_of
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from stream.database import Sql
     from stream.sqlite.database import Database
 
-_LOG: Final = structlog.get_logger("tailfold.stream")
+_LOG: Final = Logger("tailfold.stream")
 _FIRST_SLICE_ROWS: Final = 32
 _MIN_SLICE_ROWS: Final = 8
 _MAX_SLICE_ROWS: Final = 512

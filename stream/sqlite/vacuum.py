@@ -8,6 +8,8 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stream.errors import StoreBusy, StoreFull, StoreUnusable
+from stream.sqlite.blocking import Connect, run_blocking
+from stream.sqlite.errors import FAILURES, translate
 from stream.sqlite.statistics import file_sizes
 
 if TYPE_CHECKING:
@@ -34,10 +36,21 @@ async def vacuum(store: SqliteStore) -> Vacuumed:
     path = store.database.path
     before_bytes = sum(file_sizes(path))
     await store.settle()
-    await store.database.write(lambda sql: sql("VACUUM"))
+    store.database.check()
+    await run_blocking(lambda connect: _write_anew(connect, path))
     if not await _empty_wal(store.database, _BUSY_LIMIT_S):
         raise StoreBusy(f"{path}: another process reads the file, it becomes smaller when that ends: try again then")
     return Vacuumed(before_bytes, sum(file_sizes(path)))
+
+
+def _write_anew(connect: Connect, path: str) -> None:
+    """On a connection of its own, which can be interrupted."""
+    try:
+        with connect(path) as connection:
+            connection.execute("PRAGMA secure_delete = ON")
+            connection.execute("VACUUM")
+    except FAILURES as error:
+        raise translate(error, path) from error
 
 
 async def clean_file(database: Database) -> str | None:

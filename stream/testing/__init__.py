@@ -11,13 +11,16 @@ or run `CASES` one by one under your test runner. It needs the extra `testing`. 
 the protocol; the store in memory is the model. Nothing of `stream` imports this package.
 """
 
-from stream.testing.backend import Backend, Flag, MemoryBackend, SqliteBackend, flip
-from stream.testing.case import Case, case
-from stream.testing.checking import Failure, check
-from stream.testing.contract import CASES
-from stream.testing.faults import Held, InjectedFault, backwards_clock, cancel_after, disturb, lost_wakeups
-from stream.testing.machine import state_machine
-from stream.testing.twice import jobs_run_twice
+from stream.extras import needs as _needs
+
+with _needs("testing", "stream.testing"):
+    from stream.testing.backend import Backend, Flag, MemoryBackend, SqliteBackend, flip
+    from stream.testing.case import Case, case
+    from stream.testing.checking import Failure, check
+    from stream.testing.contract import CASES
+    from stream.testing.faults import Held, InjectedFault, backwards_clock, cancel_after, disturb, lost_wakeups
+    from stream.testing.machine import state_machine
+    from stream.testing.twice import jobs_run_twice
 
 __all__ = [
     "CASES",

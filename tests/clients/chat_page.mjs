@@ -19,7 +19,7 @@ class State {
 class Page extends AbstractChat {}
 
 const state = new State()
-const told = { connections: 0, broken: 0, ended_early: 0, ids: [] }
+const told = { connections: 0, broken: 0, refused: 0, ended_early: 0, ids: [] }
 const text = () => state.messages.flatMap((m) => m.parts).filter((p) => p.type === "text").map((p) => p.text).join("")
 const tell = () => { console.log(text().length) }
 class Transport extends DefaultChatTransport {
@@ -45,7 +45,10 @@ for (;;) {
   told.connections += 1
   await page.resumeStream()
   told.ids = [...new Set([...told.ids, ...state.messages.map((m) => m.id)])]
-  if (page.status === "error") told.broken += 1
+  if (page.status === "error") {
+    told.broken += 1
+    if (/Validation|UIMessageStream/.test(page.error.name)) told.refused += 1 // by the client, and not by the connection
+  }
   else if (end) break
   else if (ended) told.ended_early += 1
   else if (state.messages.length) break // nothing is under way any more

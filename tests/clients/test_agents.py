@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import random
@@ -14,10 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pytest
 
 from ledger import open_ledger
+from projector.events import to_event
 from projector.formats.agui.stream_writer import AguiStreamWriter
 from projector.formats.ai_sdk.stream_writer import AiSdkStreamWriter
 from tests.clients.conftest import node_command, scripts_of
 from tests.http.agent_checks import state_at, wanted
+from tests.http.agent_talk import ended, started
+from tests.http.test_agent_taken_back import AGAIN, KEPT, seals
 from tests.serving import serve
 from tests.shared_data import needs_data
 from tests.test_stream_writers import RECORDED, conversation_of, kept, stamped
@@ -107,8 +111,28 @@ async def test_who_joins_in_the_middle_shows_the_text_once_over_kills(
     assert told[0]["connections"] > 1
     if script == "chat_page.mjs":
         assert [one["ids"] for one in told] == [["slow"], ["slow"]]
+        assert [one["refused"] for one in told] == [0, 0]
     else:
         assert [[message["role"] for message in one["messages"]] for one in told] == [["user", "assistant"]] * 2
+
+
+@pytest.mark.parametrize("script", ["agui_agent.mjs", "chat_page.mjs"])
+async def test_who_is_there_when_a_step_is_taken_back_shows_what_counts_once(tmp_path: Path, npm: Npm, script: str) -> None:
+    folder, database = npm(PACKAGE), str(tmp_path / "c.db")
+    async with open_ledger(database) as ledger:
+        await ledger.record("c", [started(), *(to_event(body) for body in KEPT)])
+        with (
+            serve(database) as server,
+            running(*node_command(folder, script, server.url, "c"), cwd=scripts_of(folder)) as client,
+        ):
+            client.wait_for(len("kept "))
+            for body in [*AGAIN["twice"], *seals("r.2")]:
+                await ledger.record("c", [to_event(body)])
+                await asyncio.sleep(0.05)
+            await ledger.record("c", [ended(outcome="incomplete")])
+            told = client.end()
+    assert told["text"] == "kept right"
+    assert told.get("refused", 0) == 0
 
 
 @needs_data

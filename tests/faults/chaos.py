@@ -107,6 +107,7 @@ class Life(Writers):
             for number in range(self._chance.randint(1, 6)):
                 text = f"{run_id} answers {number}. "
                 await call("text", conversation, run.text(text), run=run_id, text=text)
+            await run.tool_call("look", {}, id="call")
             await run.tool_result("call", "done")
             await call("flush", conversation, run.flush(), run=run_id)
             if self._chance.random() < 0.9:

@@ -139,7 +139,7 @@ async def check_describe(ledger: Ledger, before: Before) -> None:
         messages = {message.id: message for message in await ledger.transcript("c", branch="all")}
         assert ((info.title, info.archived) == ("renamed", True)) >= ("title" in told)
         assert "media" not in told or (await ledger.media(media_id_of("later"))).data == media_of("later")
-        assert ("rating" in messages["turn0.1"].metadata) >= ("rating" in told)
+        assert ("rating" in messages["turn0.1"].metadata_text) >= ("rating" in told)
         assert (messages["turn0.2"].text == "redacted") >= ("redacted" in told)
         assert (info.leaf == "turn1.2") >= ("selected" in told)
         if told == before.told:
@@ -227,7 +227,7 @@ async def check_erasure(ledger: Ledger, before: Before) -> None:
         assert info is not None
     assert info.erased is not None
     assert (info.erased["messages"], info.erased["runs"]) == (before.c[-1].messages, before.c[-1].runs)
-    assert (info.title, info.metadata, await ledger.transcript("c", branch="all")) == (None, {}, [])
+    assert (info.title, info.metadata_text, await ledger.transcript("c", branch="all")) == (None, {}, [])
     assert found(before.folder, "c") == set()
     assert (await ledger.media(media_id_of("shared"))).data == media_of("shared")
     await say(ledger, "a new life")

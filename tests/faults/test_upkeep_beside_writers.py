@@ -175,7 +175,7 @@ async def test_nothing_is_found_nothing_changed_and_nothing_taken_back_beside_wr
                 for message_id, value in values.items():
                     message = await ledger.tables.message(conversation, message_id)
                     assert message is not None
-                    assert json.loads(message.metadata[f"by {number}"]) == value
+                    assert json.loads(message.metadata_text[f"by {number}"]) == value
             for conversation, message_id in redacted:
                 message = await ledger.tables.message(conversation, message_id)
                 assert message is not None

@@ -147,7 +147,7 @@ class Told:
     def check_annotated(self, messages: list[Message]) -> list[str]:
         """Whether each message has what was last noted of it."""
         wrong = []
-        metadata = {message.id: message.metadata for message in messages}
+        metadata = {message.id: message.metadata_text for message in messages}
         of: defaultdict[tuple[str, str], list[Call]] = defaultdict(list)
         for call in self.of("annotate"):
             if call.may_be_done and call.what["message"] in metadata:

@@ -53,6 +53,13 @@ class Answer:
                 self._moved.clear()
                 await self._moved.wait()
 
+    async def settle(self, quiet_s: float = 0.01) -> None:
+        """Returns when nothing has come for a moment."""
+        with contextlib.suppress(TimeoutError):
+            while not self.is_over.is_set():
+                self._moved.clear()
+                await asyncio.wait_for(self._moved.wait(), quiet_s)
+
     async def end(self) -> None:
         """Returns when nothing comes any more."""
         async with asyncio.timeout(LONGEST_S):

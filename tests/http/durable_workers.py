@@ -23,7 +23,7 @@ class Worker(httpx.AsyncClient):
     """A client of a server of its own, with what the server knows."""
 
     def __init__(self, store: Any, clock_ms: Callable[[], int] | None = None, **options: Any) -> None:
-        service = serve_store(store, long_poll_s=0.2, **options)
+        service = serve_store(store, **{"long_poll_s": 0.2} | options)
         self.endpoint = DurableStreams(service)
         if clock_ms is not None:
             self.endpoint._streams._clock_ms = self.endpoint.expiry._clock_ms = clock_ms

@@ -27,8 +27,11 @@ BEGUN = [ev.RunStarted("r", None, "submit", "r"), ev.MessageStarted("r", "r.1", 
 ENDED = [ev.BlockSealed("r.1", 0), ev.MessageFinished("r.1", "complete"), ev.RunFinished("r", "completed")]
 
 
-async def follow_all(ledger: Ledger, app: Starlette, odd: list[ev.Body]) -> list[AguiClient]:
-    """One who was there before something odd came, and one who comes after it: both are told all, to the end."""
+async def follow_all(ledger: Ledger, app: Starlette, odd: list[ev.Body], *, is_withdrawn: bool = False) -> list[AguiClient]:
+    """One who was there before something odd came, and one who comes after it: both are told all, to the end.
+
+    A page that was there has to come back where something that it shows `is_withdrawn`.
+    """
     await ledger.record("c", [to_event(body) for body in BEGUN])
     clients = []
     async with connect(app) as before, resume(app) as page:
@@ -41,7 +44,7 @@ async def follow_all(ledger: Ledger, app: Starlette, odd: list[ev.Body]) -> list
             for answer in (before, page, after, late):
                 await answer.end()
     for answer in (before, page, after, late):
-        assert (answer.failure, answer.is_whole) == (None, True)
+        assert (answer.failure, answer.is_whole) == (None, not (is_withdrawn and answer is page))
     for answer in (before, after):
         check_valid(answer.data())
         client = AguiClient()
@@ -68,9 +71,10 @@ async def test_a_result_that_is_redacted_while_its_run_goes_on(ledger: Ledger, a
         ev.ToolResult("r", "r.2", "k", "ok", raw('[{"kind":"text","text":"secret"}]')),
         ev.MessageRedacted("r.2", raw(json.dumps(blocks))),
     ]  # fmt: skip
-    [_, late] = await follow_all(ledger, app, odd)
-    assert "secret" not in json.dumps(late.messages)
-    assert all("toolCallId" in message for message in late.messages if message["role"] == "tool")
+    for client in await follow_all(ledger, app, odd, is_withdrawn=True):
+        assert client.text() == "well"
+        assert "secret" not in json.dumps(client.messages)
+        assert all("toolCallId" in message for message in client.messages if message["role"] == "tool")
 
 
 async def test_a_message_of_a_tool_that_speaks_is_not_shown(ledger: Ledger, app: Starlette) -> None:
@@ -124,3 +128,33 @@ async def test_each_step_may_call_under_the_same_id(ledger: Ledger, app: Starlet
     told = {chunk["toolCallId"]: chunk["output"] for chunk in page.data() if chunk["type"] == "tool-output-available"}
     assert sorted(given.values()) == [0, 1, 2, 3]
     assert {ref: str(n) for ref, n in given.items()} == told
+
+
+@pytest.mark.parametrize("cut", [3, 5, 8, 9, 10])
+async def test_calls_that_are_open_at_once_under_one_id_have_each_its_result(ledger: Ledger, app: Starlette, cut: int) -> None:
+    bodies = [ev.RunStarted("r", None, "submit", "r"), ev.MessageStarted("r", "r.1", "assistant")]
+    for number in range(2):
+        bodies += [ev.BlockStarted("r.1", number, "tool_call", "look", "k")]
+    for number in range(2):
+        bodies += [ev.BlockDelta("r.1", number, f'{{"n":{number}}}'), ev.BlockSealed("r.1", number, parse="ok")]
+    bodies.append(ev.MessageFinished("r.1", "complete"))
+    bodies += [ev.ToolResult("r", f"r.1/{n}", "k", "ok", raw(f'[{{"kind":"text","text":"{n}"}}]')) for n in range(2)]
+    bodies.append(ev.RunFinished("r", "completed"))
+    await ledger.record("c", [to_event(body) for body in bodies[:cut]])
+    async with connect(app) as agent, resume(app) as page:
+        await agent.until(b"MESSAGES_SNAPSHOT")
+        await ledger.record("c", [to_event(body) for body in bodies[cut:]])
+        await agent.end()
+        await page.end()
+    async with connect(app) as later:
+        await later.end()
+    for answer in (agent, later):
+        check_valid(answer.data())
+        client = AguiClient()
+        client.take(answer.data())
+        results = {message["toolCallId"]: message["content"] for message in client.messages if message["role"] == "tool"}
+        assert [(json.loads(said)["n"], results[ref]) for ref, _, said in client.calls()] == [(0, "0"), (1, "1")]
+    given = {chunk["toolCallId"]: chunk["input"]["n"] for chunk in page.data() if chunk["type"] == "tool-input-available"}
+    told = {chunk["toolCallId"]: chunk["output"] for chunk in page.data() if chunk["type"] == "tool-output-available"}
+    assert {ref: str(n) for ref, n in given.items()} == told
+    assert len(told) == 2

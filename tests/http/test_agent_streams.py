@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -161,6 +161,30 @@ async def test_who_comes_back_gets_the_same_message_from_its_start(ledger: Ledge
     assert (page.message["id"], page.text(), page.ended) == ("r", "one two three four ", "finish")
     assert answer.body.endswith(b"data: [DONE]\n\n")
     assert answer.is_whole
+
+
+async def test_an_answer_that_a_page_lets_its_last_message_grow_by_has_that_id(ledger: Ledger, app: Starlette) -> None:
+    async def post(scope: Any, receive: Any, send: Any) -> None:
+        await (await app.state.chat.answer("c", continues="r1"))(scope, receive, send)
+
+    for run_id, before in (("r1", [started("r1"), *texts("one ", run_id="r1")[:-1]]), ("r2", [started("r2")])):
+        paused = to_event(ev.RunPaused("r1", raw("[]")))
+        await ledger.record("c", [*before, *([paused] if run_id == "r1" else [])])
+        async with ask(post, "POST", "/") as answer:
+            if run_id == "r1":  # it goes on itself, and the page has what it said before
+                await answer.until(b"start")
+                rest = [ev.RunResumed("r1", raw("[]")), ev.BlockSealed("r1.1", 0), ev.MessageFinished("r1.1", "complete")]
+                await ledger.record("c", [to_event(body) for body in rest])
+                more = [ev.MessageStarted("r1", "r1.2", "assistant"), ev.BlockStarted("r1.2", 0, "text")]
+                await ledger.record("c", [*(to_event(body) for body in more), to_event(ev.BlockDelta("r1.2", 0, "two"))])
+                await ledger.record("c", [ended("r1")])
+            else:
+                await ledger.record("c", [*texts("two", run_id="r2"), *finished("r2")])
+            await answer.end()
+        chunks = answer.data()
+        assert [chunk["messageId"] for chunk in chunks if chunk["type"] == "start"] == ["r1"]
+        assert "".join(chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta") == "two"
+        assert chunks[-1]["type"] == "finish"
 
 
 async def test_a_run_whose_events_are_gone_is_told_from_its_state(ledger: Ledger, app: Starlette) -> None:

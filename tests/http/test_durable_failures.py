@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from stream import NewEvent, StoreFull
+from stream import CorruptEvent, NewEvent, StoreClosed, StoreFull
 from stream.http.durable import streams
 from stream.http.durable.paths import stream_id
 from stream.memory import MemoryStore
@@ -23,9 +23,10 @@ pytestmark = pytest.mark.anyio
 class Full:
     """A store without room for anything of some kind: for snapshots, or for events of a type."""
 
-    def __init__(self, store: MemoryStore, kind: str) -> None:
+    def __init__(self, store: MemoryStore, kind: str, failure: Exception | None = None) -> None:
         self._store = store
         self.kind = kind
+        self.failure = failure or StoreFull("no room")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -35,7 +36,7 @@ class Full:
         return self if self.kind == "snapshot" else self._store.snapshots
 
     async def save(self, *_: Any) -> bool:
-        raise StoreFull("no room")
+        raise self.failure
 
     async def load(self, *given: Any) -> Any:
         return await self._store.snapshots.load(*given)
@@ -46,9 +47,11 @@ class Full:
         return await self._store.append(stream, events, **more)
 
 
-async def test_what_was_stored_is_acknowledged_though_there_is_no_room_for_a_snapshot() -> None:
+@pytest.mark.parametrize("failure", [StoreFull("no room"), StoreClosed("closing"), CorruptEvent("ds:a#1", 0, "damaged")])
+async def test_what_was_stored_is_acknowledged_though_no_snapshot_can_be_saved(failure: Exception) -> None:
+    """Who is told otherwise sends it again."""
     many = b"[" + b"1," * 1500 + b"1]"
-    async with Worker(Full(MemoryStore(), "snapshot")) as worker:
+    async with Worker(Full(MemoryStore(), "snapshot", failure)) as worker:
         assert (await worker.make("a", "application/json", many)).status_code == 201
         assert (await worker.add("a", many, "application/json")).status_code == 204
         assert len((await worker.get("a")).json()) == 3002

@@ -78,10 +78,43 @@ def test_a_reading_token_reads_and_a_narrow_one_stays_with_its_ids(guarded: Serv
         assert HTTP.post(guarded.url + path, headers=bearer(READER), json=TICK).status_code == 403
     elif not path.endswith("/events"):
         assert HTTP.get(guarded.url + path, headers=bearer(READER)).status_code == 200
-    assert HTTP.request(method, guarded.url + path, headers=bearer(NARROW)).status_code == 403
+    told = HTTP.request(method, guarded.url + path, headers=bearer(NARROW))
+    if path == "/v1/conversations":
+        assert [each["conversation"] for each in told.json()["conversations"]] in ([], ["team/a"])
+    else:
+        assert told.status_code == 403
     own = f"{guarded.url}/v1/conversations/team%2Fa"
     assert HTTP.post(f"{own}/events", headers=bearer(NARROW), json=TICK).status_code == 200
     assert HTTP.get(own, headers=bearer(NARROW)).json()["conversation"] == "team/a"
+
+
+@pytest.mark.anyio
+async def test_a_narrow_token_lists_what_it_may_read_page_by_page(tmp_path: Path) -> None:
+    lines = ["team/", "team/a", "new"]
+    (tmp_path / "tokens").write_text("".join(f"{NARROW} read {prefix}\n" for prefix in lines) + WRITER)
+    async with open_ledger("memory:") as ledger:
+        for name in ("new/1", "team/a", "other", "te", "team/b", "ne", "new/2", "team/c"):
+            await ledger.describe(name, title="t")
+        app = make_app(ledger, authorize=BearerTokens(tmp_path / "tokens"))
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://any.example", headers=bearer(NARROW)) as client:
+            for prefix, wanted in (
+                ("", ["team/c", "new/2", "team/b", "team/a", "new/1"]), ("te", ["team/c", "team/b", "team/a"]),
+                ("team/b", ["team/b"]), ("new/2", ["new/2"]), ("other", []), ("ne", ["new/2", "new/1"]),
+            ):  # fmt: skip
+                seen: list[str] = []
+                after: dict[str, str] = {}
+                while True:
+                    url = "/v1/conversations"
+                    page = (await client.get(url, params={"limit": 2, "prefix": prefix, **after})).json()
+                    seen += [each["conversation"] for each in page["conversations"]]
+                    if page["next"] is None:
+                        break
+                    after = {"after": page["next"]}
+                assert sorted(seen) == sorted(wanted)
+                assert len(seen) == len(wanted)
+            everything = (await client.get("/v1/conversations", headers=bearer(WRITER))).json()
+            assert len(everything["conversations"]) == 8
 
 
 def test_a_ticket_reads_its_stream_and_nothing_else(guarded: Served) -> None:

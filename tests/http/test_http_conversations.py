@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -123,6 +125,26 @@ async def test_runs_come_in_pages_and_by_their_status(ledger: Ledger, client: ht
     [under_way] = (await client.get(url, params={"status": "open"})).json()["runs"]
     assert under_way["run_id"] == "r6"
     assert (await client.get(url, params={"status": "gone"})).status_code == 400
+
+
+async def test_a_page_of_runs_begins_where_it_is_asked_to_and_reads_none_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "c.db"
+    async with open_ledger(str(path)) as ledger:
+        for number in range(1, 5):
+            await ledger.record("c", turn(number))
+        await ledger.catch_up("c")
+        seqs = [run.seq async for run in ledger.runs("c")]
+    with closing(sqlite3.connect(path)) as raw, raw:  # whoever reads the first two finds that out
+        raw.execute("UPDATE runs SET row_body = x'00' WHERE id IN ('r1', 'r2')")
+    async with open_ledger(str(path)) as ledger:
+        transport = httpx.ASGITransport(make_app(ledger))
+        async with httpx.AsyncClient(transport=transport, base_url="http://served") as client:
+            url = "/v1/conversations/c/runs"
+            asked: list[dict[str, Any]] = [{}, {"status": "committed"}]
+            for params in asked:
+                page = (await client.get(url, params=params | {"after": seqs[1]})).json()
+                assert [run["run_id"] for run in page["runs"]] == ["r3", "r4"]
+            assert (await client.get(url, params={"after": seqs[0]})).status_code == 500
 
 
 async def test_a_run_is_asked_to_stop_and_one_that_ended_is_left_alone(ledger: Ledger, client: httpx.AsyncClient) -> None:

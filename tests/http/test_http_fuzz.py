@@ -91,6 +91,7 @@ def fuzz(served: Served, examples: int) -> Counter[tuple[str, int]]:
     return seen
 
 
+@pytest.mark.heavy
 def test_every_endpoint_answers_as_it_declares(served: Served) -> None:
     seen = fuzz(served, 15)
     assert {label for label, status in seen if status < 300} > {

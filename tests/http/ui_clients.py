@@ -140,6 +140,11 @@ class ChatPage:
         parts = self.message.setdefault("parts", [])
         if kind == "start":
             self.message = {"id": chunk["messageId"], "parts": []}
+        elif kind == "start-step":
+            parts.append({"type": "step-start"})
+        elif kind == "reset-step":
+            begins = max(at for at, part in enumerate(parts) if part["type"] == "step-start")
+            del parts[begins + 1 :]
         elif kind in ("text-start", "reasoning-start"):
             part = self._texts[chunk["id"]] = {"type": kind.removesuffix("-start"), "text": ""}
             parts.append(part)

@@ -40,7 +40,7 @@ def run_turns(given: dict[str, Any]) -> dict[str, Any]:
         shown = [{"role": message.role, "content": _content(message.blocks)} for message in prune(history)]
         sent.append([*shown, {"role": "user", "content": _content(found.display)}])
         policy = {POLICY: json.dumps(list(found.retention_policy))}
-        history.append(Message(f"u{len(history)}", None, "r", "user", "complete", found.persistent, 0, 0, metadata=policy))
+        history.append(Message(f"u{len(history)}", None, "r", "user", "complete", found.persistent, 0, 0, metadata_text=policy))
         if "reply" in turn:
             said = tuple(_blocks([turn["reply"]]))
             history.append(Message(f"a{len(history)}", None, "r", "assistant", "complete", said, 0, 0))
@@ -86,7 +86,7 @@ def _message(entry: dict[str, Any], seq: int) -> Message:
         blocks = [Block("tool_result", tool_call_id=entry["tool_call_id"], parts=part) for part in parts]
     else:
         blocks = _blocks(entry["content"])
-    return Message(entry["id"], None, "r", entry["role"], "complete", tuple(blocks), 0, seq, metadata=metadata)
+    return Message(entry["id"], None, "r", entry["role"], "complete", tuple(blocks), 0, seq, metadata_text=metadata)
 
 
 def _shown(message: Message) -> dict[str, Any]:
@@ -94,13 +94,13 @@ def _shown(message: Message) -> dict[str, Any]:
     if message.role == "tool":
         shown["tool_call_id"] = message.blocks[0].tool_call_id
         shown["content"] = [json.loads(block.parts or "")[0]["text"] for block in message.blocks]
-        shown["stub"] = POLICY not in message.metadata
+        shown["stub"] = POLICY not in message.metadata_text
     else:
         shown["content"] = _content(message.blocks)
     policy = policy_of(message)
     if policy is not None:
         shown["policy"] = policy
     for name in ("calls", "provider_payload"):
-        if name in message.metadata:
-            shown[name] = json.loads(message.metadata[name])
+        if name in message.metadata_text:
+            shown[name] = json.loads(message.metadata_text[name])
     return shown

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from projector.formats.shared.live import GrowingBlock
 
+WITHDRAWN: Final = f"{HINT}.withdrawn"
+"""Of CUSTOM: messages of which what had gone out counts no longer."""
 _IN_EVENTS: Final = {"id", "role", "name", "content", "toolCalls", "toolCallId", "encryptedValue", "metadata"}
 _USAGE: Final = {
     "inputTokens": "input", "outputTokens": "output", "cachedInputTokens": "cached", "cacheWriteInputTokens": "cache_write",
@@ -92,7 +94,7 @@ def interrupt(asked: dict[str, Any]) -> dict[str, Any]:
 
 def withdrawn(message_ids: list[str]) -> list[dict[str, Any]]:
     """For what was taken back after it had gone out AG-UI has no event of its own."""
-    return [{"type": "CUSTOM", "name": f"{HINT}.withdrawn", "value": {"messageIds": message_ids}}] if message_ids else []
+    return [{"type": "CUSTOM", "name": WITHDRAWN, "value": {"messageIds": message_ids}}] if message_ids else []
 
 
 def message_bodies(run_id: str, piece: dict[str, Any]) -> Iterator[ev.Body]:

@@ -19,6 +19,7 @@ from projector.formats.agui.outgoing_message import OutgoingMessage, Wire
 from projector.formats.agui.parts import PROVIDER
 from projector.formats.agui.stream_events import interrupt, is_more_than_events, message_bodies, usage_of, whole, withdrawn
 from projector.formats.agui.writer import Writer, write, write_runs
+from projector.formats.shared.call_refs import CallRefs
 from projector.formats.shared.live import Custom, bodies_so_far, body_of, drafts_in_order, end_of, one_result
 from projector.json_text import plain, text_of
 
@@ -73,12 +74,13 @@ class AguiStreamWriter:
         self._error: StreamEnd | None = None
         self._steps: dict[tuple[str, int], tuple[str, list[str]]] = {}
         """Open steps: the name of each, and the messages that began in it."""
+        self._over: dict[str, tuple[int, list[str]]] = {}
+        """Of each open run its newest step, where that is over: it may still be taken back."""
         self._calls: set[str] = set()
         """The ids of calls that have gone out."""
         self._shown: frozenset[str] = frozenset()
         """The ids of calls that a client shows: it takes another call under the same id for more of that one."""
-        self._begun_as: dict[str, str] = {}
-        """Under which id the newest call of an id went out: some models use the same ones again, or tell one in the end."""
+        self._refs = CallRefs()
         self._messages: dict[str, OutgoingMessage] = {}
         self._expected: dict[str, list[dict[str, Any]]] = {}
 
@@ -119,6 +121,10 @@ class AguiStreamWriter:
         opened = [event for message in self._messages.values() for event in message.reopen(view)]
         return [*begun, {"type": "MESSAGES_SNAPSHOT", "messages": pieces}, *steps, *opened, *ended] if begun else []
 
+    def close(self) -> Wire:
+        """The events that end whatever is open, for one who is told anew by `resume` of another writer where all stands."""
+        return self._close({message.run_id for message in self._messages.values()} | {run_id for run_id, _ in self._steps})
+
     def start_run(self, body: ev.RunStarted) -> Wire:
         """A run begins, unless one is open already."""
         return self._ensure(body.run_id)
@@ -143,6 +149,8 @@ class AguiStreamWriter:
             for (run_id, _), (_, began) in self._steps.items():
                 if run_id == body.run_id:
                     began.append(body.message_id)
+            if body.run_id in self._over:
+                self._over[body.run_id][1].append(body.message_id)
         return events
 
     def start_block(self, body: ev.BlockStarted) -> Wire:
@@ -151,7 +159,7 @@ class AguiStreamWriter:
         events = [] if message is None else message.start(body)
         ref = None if message is None else message.ref_of(body.block)
         if ref and body.tool_call_id is not None:
-            self._begun_as[body.tool_call_id] = ref
+            self._refs.begin(body.tool_call_id, body.message_id, ref)
         return events
 
     def grow_block(self, body: ev.BlockDelta) -> Wire:
@@ -164,7 +172,7 @@ class AguiStreamWriter:
         message = self._messages.get(body.message_id)
         ref = None if message is None else message.ref_of(body.block)
         if ref and body.tool_call_id is not None:
-            self._begun_as[body.tool_call_id] = ref
+            self._refs.begin(body.tool_call_id, body.message_id, ref)
         return [] if message is None else message.seal(body)
 
     def finish_message(self, body: ev.MessageFinished) -> Wire:
@@ -177,11 +185,8 @@ class AguiStreamWriter:
         events = self._ensure(body.run_id)
         if body.run_id not in self._runs:
             return events
-        for message in self._messages.values():
-            events += message.end_call(body.tool_call_id)
-        ref = self._begun_as.get(body.tool_call_id, body.tool_call_id)
-        if ref != body.tool_call_id:
-            events += [event for message in self._messages.values() for event in message.end_call(ref)]
+        ref = self._refs.answer(body.tool_call_id)
+        events += [event for message in self._messages.values() for event in message.end_call(ref)]
         body = replace(body, tool_call_id=ref)
         expected = self._expected.pop(body.message_id, None)
         written = Writer().pieces(one_result(body)) if expected is None else []
@@ -191,19 +196,30 @@ class AguiStreamWriter:
         """A step begins, ends or is taken back."""
         events, at = self._ensure(body.run_id), (body.run_id, body.n)
         name = f"step {body.n}" if body.run_id == self._name else f"step {body.n} of {body.run_id}"
-        if body.run_id not in self._runs or (body.phase == "started") == (at in self._steps):
+        over_n, over = self._over.get(body.run_id, (None, []))
+        is_over = body.phase == "reset" and over_n == body.n
+        if body.run_id not in self._runs or ((body.phase == "started") == (at in self._steps) and not is_over):
             return events
         if body.phase == "started":
             self._steps[at] = (name, [])
+            self._over.pop(body.run_id, None)
             return [*events, {"type": "STEP_STARTED", "stepName": name}]
-        name, began = self._steps[at]
+        name, began = (name, over) if is_over else self._steps[at]
         if body.phase == "finished":
             del self._steps[at]
+            self._over[body.run_id] = (body.n, began)
             return [*events, {"type": "STEP_FINISHED", "stepName": name}]
         open_ones = [message for message in self._messages.values() if message.run_id == body.run_id]
         events += [event for message in open_ones for event in message.take_back()]
-        self._steps[at] = (name, [message.id for message in open_ones])
-        return events + withdrawn(list(dict.fromkeys([*began, *(message.id for message in open_ones)])))
+        left = [message.id for message in open_ones]
+        if is_over:
+            self._over[body.run_id] = (body.n, left)
+        else:
+            self._steps[at] = (name, left)
+        taken_back = list(dict.fromkeys([*began, *(message.id for message in open_ones)]))
+        for message_id in taken_back:
+            self._refs.forget(message_id)
+        return events + withdrawn(taken_back)
 
     def use(self, body: ev.RunUsage) -> Wire:
         """Usage is told when the run ends."""
@@ -225,11 +241,13 @@ class AguiStreamWriter:
         asked = plain(text_of(body.interrupts) or "[]")
         asked = [interrupt(one) for one in asked if isinstance(one, dict)] if isinstance(asked, list) else []
         outcome = {"type": "interrupt", "interrupts": asked}
+        self._over.pop(body.run_id, None)
         return self._leave(self._runs.pop(body.run_id), outcome)
 
     def finish_run(self, body: ev.RunFinished | ev.RunRecovered) -> Wire:
         """A run has ended; the run of AG-UI ends with the last one."""
         used, end = self._runs.pop(body.run_id, None), end_of(body)
+        self._over.pop(body.run_id, None)
         if used is None:
             return []
         self._error = end if end.outcome == "failed" else self._error
@@ -247,8 +265,7 @@ class AguiStreamWriter:
             self._messages, self._steps = {}, {}
             self._calls.clear()
             return [{"type": "RUN_ERROR", "message": error.error or "the run has failed"} | usage]
-        events = self._close({message.run_id for message in self._messages.values()} | {run_id for run_id, _ in self._steps})
-        return [*events, {"type": "RUN_FINISHED"} | named | ({"outcome": outcome} if outcome else {}) | usage]
+        return [*self.close(), {"type": "RUN_FINISHED"} | named | ({"outcome": outcome} if outcome else {}) | usage]
 
     def _close(self, run_ids: set[str]) -> Wire:
         """Whatever is open of these runs ends."""

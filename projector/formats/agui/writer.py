@@ -153,7 +153,7 @@ class Writer:
         return piece | _encrypted(block)
 
     def _call(self, message: Message, block: Block) -> dict[str, Any]:
-        arguments = block.input or block.text or NO_ARGUMENTS
+        arguments = block.input_text or block.text or NO_ARGUMENTS
         call = {"id": block.tool_call_id, "type": "function", "function": {"name": block.name or "", "arguments": arguments}}
         if maker_of(block) not in (None, PROVIDER):
             self._lose(f"what only {maker_of(block)} knows of the call", message, block)
@@ -185,7 +185,7 @@ def _encrypted(block: Block) -> dict[str, Any]:
 
 
 def _shells_of(message: Message) -> list[dict[str, Any]]:
-    shells = plain(message.metadata.get(SHELL, "[]"))
+    shells = plain(message.metadata_text.get(SHELL, "[]"))
     is_ours = isinstance(shells, list) and all(isinstance(shell, dict) for shell in shells)
     return shells if is_ours else []
 

@@ -8,8 +8,19 @@ from msgspec.structs import replace
 
 from projector import events as ev
 from projector.formats.ai_sdk.parts import DYNAMIC, STEP, TOOL
-from projector.formats.ai_sdk.stream_chunks import Chunks, asked, is_chunk, is_tool, output, text_end, tool_input, tool_start
+from projector.formats.ai_sdk.stream_chunks import (
+    RESET,
+    Chunks,
+    asked,
+    is_chunk,
+    is_tool,
+    output,
+    text_end,
+    tool_input,
+    tool_start,
+)
 from projector.formats.ai_sdk.writer import write
+from projector.formats.shared.call_refs import CallRefs
 from projector.formats.shared.live import SAID, GrowingBlock, one_block, one_result
 from projector.json_text import dump
 from projector.message import Block
@@ -28,10 +39,17 @@ class OutgoingMessage:
         self._messages: dict[str, _Source] = {}
         self._blocks: dict[tuple[str, int], GrowingBlock] = {}
         self._calls: dict[str, _Call] = {}
-        self._begun_as: dict[str, str] = {}
-        """Under which id the newest call of an id went out: some models use the same ones again, or tell one in the end."""
+        self._refs = CallRefs()
         self._parts = 0
         self._in_step = False
+        self._steps_since = 0
+        """Steps of the UIMessage since a step of the run began."""
+        self._is_mixed = False
+        """Whether that step has added to an earlier one of the UIMessage."""
+
+    def begin_step_of_run(self) -> None:
+        """What was said before is no part of the step that begins."""
+        self._steps_since, self._is_mixed = 0, False
 
     def begin(self, message_id: str, run_id: str, expected: dict[str, Any] | None) -> None:
         """One more message of the run; with `expected` the UIMessage that it becomes is known."""
@@ -40,6 +58,11 @@ class OutgoingMessage:
 
     def take(self, body: Any) -> Chunks:
         """The chunks for one event of its messages."""
+        chunks = self._take(body)
+        self._is_mixed = self._is_mixed or (bool(chunks) and not self._steps_since)
+        return chunks
+
+    def _take(self, body: Any) -> Chunks:
         if isinstance(body, ev.ToolResult):
             return self._answer(body)
         if isinstance(body, ev.ToolApproval):
@@ -51,15 +74,22 @@ class OutgoingMessage:
             return self._start(source, body)
         return self._leave(source) if isinstance(body, ev.MessageFinished) else self._change(source, body)
 
-    def reset(self) -> Chunks:
-        """What the newest step has said is taken back."""
-        if not self._in_step:
-            return []
+    def reset(self) -> tuple[Chunks, bool]:
+        """What the newest step of the run has said is taken back; False where a client can't be told all of it.
+
+        A client takes back the newest step of its UIMessage, which is one message.
+        """
+        if not self._in_step or not self._steps_since:
+            return [], not self._is_mixed
         self._blocks = {}
+        for call in self._calls.values():
+            if call.in_step:
+                self._refs.forget(call.message_id)
         self._calls = {ref: call for ref, call in self._calls.items() if not call.in_step}
         for source in self._messages.values():
             source.seen = set()
-        return [{"type": "reset-step"}]
+        is_told, self._steps_since, self._is_mixed = self._steps_since == 1 and not self._is_mixed, 1, False
+        return [{"type": RESET}], is_told
 
     def finish(self) -> Chunks:
         """All is said, but what is open stays so."""
@@ -90,7 +120,7 @@ class OutgoingMessage:
             while block.ref in self._calls and block.known is None:
                 block.ref += "~"
             if body.tool_call_id is not None:
-                self._begun_as[body.tool_call_id] = block.ref
+                self._refs.begin(body.tool_call_id, body.message_id, block.ref)
             part = block.known or _begun(block)
             self._calls[block.ref] = _Call(block, part)
             chunks.append(tool_start(part))
@@ -126,7 +156,7 @@ class OutgoingMessage:
         if block.kind in _CALLS:
             call = self._calls[block.ref]
             if body.tool_call_id is not None:
-                self._begun_as[body.tool_call_id] = block.ref
+                self._refs.begin(body.tool_call_id, body.message_id, block.ref)
             call.block = replace(whole, tool_call_id=block.ref, approval=call.block.approval)
             call.part = block.known or _written(source, call.block)
             is_waiting = block.known is None and "input" not in call.part
@@ -150,11 +180,12 @@ class OutgoingMessage:
         return [part] if is_chunk(part) else []
 
     def _answer(self, body: ev.ToolResult) -> Chunks:
-        body = replace(body, tool_call_id=self._begun_as.get(body.tool_call_id, body.tool_call_id))
+        body = replace(body, tool_call_id=self._refs.answer(body.tool_call_id))
         call = self._calls.get(body.tool_call_id)
         if call is None or (call.status not in (None, *_NO_TRUTH)):
             return []
         call.status = body.status
+        self._is_mixed = self._is_mixed or not call.in_step
         part = call.part
         if not call.block_is_known:
             path = [one_block(body.run_id, f"{body.message_id}/", replace(call.block, sealed=True)), one_result(body)]
@@ -169,8 +200,8 @@ class OutgoingMessage:
         return [*chunks, said] if said is not None else chunks
 
     def _answer_by_provider(self, source: _Source, result: Block) -> Chunks:
-        ref = self._begun_as.get(result.tool_call_id or "", result.tool_call_id)
-        call, result = self._calls.get(ref or ""), replace(result, tool_call_id=ref)
+        ref = self._refs.answer(result.tool_call_id or "")
+        call, result = self._calls.get(ref), replace(result, tool_call_id=ref)
         if call is None:
             return []
         part = call.part
@@ -181,7 +212,7 @@ class OutgoingMessage:
         return [] if said is None else [said | {"providerExecuted": True}]
 
     def _ask(self, body: ev.ToolApproval) -> Chunks:
-        body = replace(body, tool_call_id=self._begun_as.get(body.tool_call_id, body.tool_call_id))
+        body = replace(body, tool_call_id=self._refs.find(body.tool_call_id))
         call = self._calls.get(body.tool_call_id)
         if call is None:
             return []
@@ -210,6 +241,7 @@ class OutgoingMessage:
     def _begin_step(self) -> Chunks:
         chunks = self._end_step()
         self._in_step = True
+        self._steps_since += 1
         self._parts += 1
         return [*chunks, {"type": "start-step"}]
 
@@ -250,6 +282,7 @@ class _Call:
         head = block.head
         self.block = Block(head.kind, name=head.name, tool_call_id=block.ref, provider_ref=head.provider_ref, parse="ok")
         self.block_is_known = block.known is not None
+        self.message_id = head.message_id
         self.part = part
         self.is_broken = False
         self.in_step = True

@@ -8,7 +8,7 @@ AI SDK 7.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec.structs import replace
 
@@ -24,6 +24,8 @@ from projector.message import Block
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from projector.message import BlockKind
 
 PROVIDER: Final = "ai-sdk"
 SHELL: Final = "ai-sdk"
@@ -64,7 +66,7 @@ def said_block(part: Fields, role: str) -> Block:
     kind, text = part.text("type"), part.text("text")
     ref = rest.pop("id", None) if kind == "reasoning" else None
     block = Block(
-        kind,
+        cast("BlockKind", kind),
         text=text,
         sealed=sealed,
         provider_ref=decode(ref) if ref is not None else None,
@@ -122,7 +124,7 @@ def call_block(part: Fields) -> Block:
     """The call of a tool part, as far as it came. One that is not finished keeps its text only."""
     kind, values = part.text("type"), split(part.source)
     name = part.text("toolName") if kind == DYNAMIC else kind.removeprefix(TOOL)
-    own = "server_tool_call" if part.is_true("providerExecuted") else "tool_call"
+    own: BlockKind = "server_tool_call" if part.is_true("providerExecuted") else "tool_call"
     dynamic = DYNAMIC if kind == DYNAMIC else None
     written, given = values.get("rawInput", "null"), values.get("input")
     text = decode(written) if written.startswith('"') else "" if written == "null" else written
@@ -133,7 +135,7 @@ def call_block(part: Fields) -> Block:
         return with_metadata(block, rest, "callProviderMetadata")
     rest |= {"rawInput": written} if written != "null" else {}
     if given is not None:
-        block = replace(block, text="", input=given)
+        block = replace(block, text="", input_text=given)
     return with_metadata(replace(block, sealed=True, parse="bad" if given is None else "ok"), rest, "callProviderMetadata")
 
 

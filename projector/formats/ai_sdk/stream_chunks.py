@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Chunks = list[dict[str, Any]]
+RESET: Final = "reset-step"
+_NEW: Final = ("tool-approval-response", "reasoning-file", "custom", "steering-message")
+"""What a client of the AI SDK 6 does not know yet: it refuses the whole stream for one such chunk."""
 _OF_TOOLS: Final = ("title", "toolMetadata", "providerExecuted")
 _OF_APPROVALS: Final = {
     "requestReason": "reason", "descriptor": "approvalDescriptor", "inputSchemaInput": "inputSchemaInput",
@@ -22,6 +25,15 @@ _REASONS: Final = {
     "content_filter": "content-filter", "refusal": "content-filter",
 } | {name: name for name in ("stop", "length", "content-filter", "tool-calls", "error", "other")}  # fmt: skip
 """Why a model stopped, in the words of the AI SDK, whose client refuses any other."""
+
+
+def for_version_6(chunks: Chunks) -> Chunks:
+    """The same without what only version 7 knows; that a run was interrupted is told as another reason to finish.
+
+    A `reset-step` stays: there is no other way to say it, so whoever sends this must not go on with it.
+    """
+    known = [chunk for chunk in chunks if chunk["type"] not in _NEW]
+    return [chunk | {"finishReason": "other"} if chunk.get("finishReason") == "interrupted" else chunk for chunk in known]
 
 
 def is_tool(part: dict[str, Any]) -> bool:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from projector.run_draft import RunDraft
     from stream import Event, NewEvent
 
+WITHDRAWN: Final = f"{HINT}-withdrawn"
+"""Of data: what was taken back that no chunk takes back."""
 _BEGINNINGS: Final = (ev.RunStarted, ev.RunStep, ev.MessageStarted)
 
 
@@ -49,7 +51,8 @@ class AiSdkStreamWriter:
     what has come of it goes out then. A run that nobody ends lets others wait for ever: with `run_id` only that run
     goes out. A call whose input is no JSON goes out with its result. A reset takes back the newest step. Usage stands
     with `finish`, what a program tells (`custom`) is data that no message keeps, and so is `data-tailfold-withdrawn`,
-    which names the messages of which a redaction took back what had gone out. What can't be applied is left out;
+    which names the messages of which a redaction took back what had gone out, or a step of which a client can't take back
+    all (it takes back one message). What can't be applied is left out;
     `feed` never raises. Memory holds what is open, and of runs that wait what has come.
     """
 
@@ -59,6 +62,7 @@ class AiSdkStreamWriter:
         self._message: OutgoingMessage | None = None
         self._owners: dict[str, str] = {}
         """The runs of messages that are open."""
+        self._step: int | None = None
         self._usage: dict[str, ev.RunUsage] = {}
         self._waiting: list[ev.Body] = []
         self._expected: dict[str, dict[str, Any]] = {}
@@ -96,9 +100,18 @@ class AiSdkStreamWriter:
         return [chunk for run in runs for body in bodies_so_far(run) for chunk in self.feed(body)]
 
     def begin(self, body: ev.RunStarted | ev.RunStep) -> Chunks:
-        """A run begins; its UIMessage begins with what the assistant says. A step is taken back."""
-        is_reset = isinstance(body, ev.RunStep) and body.phase == "reset"
-        return self._message.reset() if is_reset and self._message is not None else []
+        """A run begins; its UIMessage begins with what the assistant says. A step begins, or is taken back."""
+        if not isinstance(body, ev.RunStep) or body.phase == "finished":
+            return []
+        if body.phase == "started":
+            self._step = body.n
+            if self._message is not None:
+                self._message.begin_step_of_run()
+            return []
+        if self._message is None or body.n != self._step:
+            return []
+        chunks, is_told = self._message.reset()
+        return chunks if is_told else chunks + self._tell(WITHDRAWN, {"step": body.n})
 
     def start_message(self, body: ev.MessageStarted) -> Chunks:
         """The UIMessage begins with the assistant's first message."""
@@ -123,7 +136,7 @@ class AiSdkStreamWriter:
     def finish_run(self, body: ev.RunFinished | ev.RunRecovered) -> Chunks:
         """The run has ended, and with it its UIMessage; the next one that waits begins."""
         end, message, used = end_of(body), self._message, self._usage
-        self._message, self._run_id, self._usage = None, None, {}
+        self._message, self._run_id, self._step, self._usage = None, None, None, {}
         chunks: Chunks = []
         if end.outcome == "failed":
             chunks.append({"type": "error", "errorText": end.error or "the run has failed"})
@@ -136,7 +149,7 @@ class AiSdkStreamWriter:
 
     def redact(self, body: ev.MessageRedacted) -> Chunks:
         """What has gone out of the message counts no longer."""
-        return self._tell(f"{HINT}-withdrawn", {"messageIds": [body.message_id]})
+        return self._tell(WITHDRAWN, {"messageIds": [body.message_id]})
 
     def tell(self, body: Custom) -> Chunks:
         """What a program tells those who follow."""

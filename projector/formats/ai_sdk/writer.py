@@ -61,7 +61,7 @@ def _groups(path: Iterable[Message]) -> Iterator[list[_Step]]:
 
 def shell_of(message: Message) -> dict[str, Any]:
     """What the AI SDK added to a message."""
-    shell = plain(message.metadata.get(SHELL, "{}"))
+    shell = plain(message.metadata_text.get(SHELL, "{}"))
     return shell if isinstance(shell, dict) else {}
 
 
@@ -94,7 +94,7 @@ class _Writer:
         if message.name is not None:
             self._lose("the name of who speaks", message)
         written = [part for block in message.blocks for part in self._block(step, block, role)]
-        if written and role == "assistant" and step.shell.get("step", SHELL not in message.metadata):
+        if written and role == "assistant" and step.shell.get("step", SHELL not in message.metadata_text):
             yield {"type": STEP}
         yield from written
 
@@ -122,7 +122,7 @@ class _Writer:
         part: dict[str, Any] = {"type": "text" if is_text else "reasoning", "text": block.text}
         if block.kind == "refusal":
             self._lose("that it is a refusal", message, block)
-        ref = block.provider_ref if SHELL in message.metadata else f"{message.id}/{block.number}"
+        ref = block.provider_ref if SHELL in message.metadata_text else f"{message.id}/{block.number}"
         part |= {"id": ref} if not is_text and ref is not None else {}
         state = parts_of.state_of(role, sealed=block.sealed)
         part |= {"state": state} if state is not None else {}
@@ -139,7 +139,7 @@ class _Writer:
         named = {"type": DYNAMIC, "toolName": block.name or ""} if is_dynamic else {"type": f"{TOOL}{block.name or ''}"}
         part: dict[str, Any] = named | {"toolCallId": block.tool_call_id, "state": "input-available"}
         part |= {"providerExecuted": True} if block.kind == "server_tool_call" else {}
-        text = block.input or block.text
+        text = block.input_text or block.text
         if not block.sealed:
             part |= {"state": "input-streaming"} | ({"rawInput": text} if text else {})
         elif block.parse == "bad":

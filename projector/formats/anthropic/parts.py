@@ -18,11 +18,13 @@ from projector.message import Block
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from projector.message import BlockKind
+
 PROVIDER: Final = ANTHROPIC
 SHELL: Final = "anthropic"
 """Metadata of a message: fields of Anthropic's message or tool_result that have no other place; `content: []` where it was a
 list although text would say the same; `role: system` of an instruction that stood among the messages."""
-_KINDS: Final = {
+_KINDS: Final[dict[str, BlockKind]] = {
     "text": "text",
     "thinking": "reasoning",
     "redacted_thinking": "redacted_reasoning",
@@ -75,7 +77,7 @@ def read_block(fields: Fields) -> Block:
         provider_ref=None if ours in ("text", "reasoning") or call else kind,
         signature=fields.maybe_text("signature") if kind == "thinking" else None,
         opaque=kept,
-        input=given,
+        input_text=given,
         parse=("ok" if given and is_json(given) else "bad") if is_call else None,
         citations=tuple(_citation(Fields(text, place)) for text, place in cited),
     )
@@ -103,7 +105,7 @@ def write_block(block: Block) -> dict[str, Any] | None:
         case "reasoning" if block.signature:
             said = {**kept, "type": "thinking", "thinking": block.text, "signature": block.signature}
         case "tool_call" | "server_tool_call":
-            given = value_of(block.input or block.text or "{}")
+            given = value_of(block.input_text or block.text or "{}")
             kind = kept.get("type") if kept.get("type") in _SERVER_CALLS else "server_tool_use"
             kind = "tool_use" if block.kind == "tool_call" else kind
             said = {**kept, "type": kind, "id": block.tool_call_id, "name": block.name, "input": given}

@@ -29,7 +29,7 @@ def write_stream(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def _events(message: Message) -> Iterator[dict[str, Any]]:
-    noted = {name: plain(text) for name, text in message.metadata.items()}
+    noted = {name: plain(text) for name, text in message.metadata_text.items()}
     head = {"id": message.provider_ref or f"msg_{message.id}", "type": "message", "role": "assistant", "content": []}
     usage = {"input_tokens": 0, "output_tokens": 0}
     shell = {"model": str(noted.get("model", "")), "stop_reason": None, "stop_sequence": None, "usage": usage}
@@ -82,6 +82,6 @@ def _deltas(block: Block) -> Iterator[dict[str, Any]]:
         if block.signature:
             yield {"type": "signature_delta", "signature": block.signature}
     elif block.kind in _CALLS:
-        text = block.text or block.input
+        text = block.text or block.input_text
         if text and value_of(text) != {}:
             yield {"type": "input_json_delta", "partial_json": text}

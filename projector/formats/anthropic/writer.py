@@ -139,7 +139,7 @@ class _Writer:
         if block.kind in ("tool_call", "server_tool_call"):
             if block.approval is not None:
                 self._lose("the answer about the approval", message, block)
-            if numbers_as_text(block.input or block.text):
+            if numbers_as_text(block.input_text or block.text):
                 self._lose("a number too large for a float; it is sent as text", message, block)
         for _ in range(lost_citations(block)):
             self._lose("a citation of another kind", message, block)
@@ -190,5 +190,5 @@ def _is_inside(message: Message) -> bool:
 
 
 def _shell_of(message: Message) -> dict[str, Any]:
-    shell = value_of(mend_json(message.metadata.get(SHELL, "{}"), refuse_nul=False)[0])
+    shell = value_of(mend_json(message.metadata_text.get(SHELL, "{}"), refuse_nul=False)[0])
     return shell if isinstance(shell, dict) else {}

@@ -93,7 +93,7 @@ def _text(block: Block) -> dict[str, Any]:
 
 
 def _call(block: Block, rest: Mapping[str, Any]) -> dict[str, Any]:
-    said = {"toolUseId": block.tool_call_id, "name": block.name, "input": _input_of(block.input or block.text or "{}")}
+    said = {"toolUseId": block.tool_call_id, "name": block.name, "input": _input_of(block.input_text or block.text or "{}")}
     return {**rest, **said}
 
 

@@ -67,5 +67,5 @@ def _deltas(block: Block) -> Iterator[dict[str, Any]]:
             yield {"reasoningContent": {"signature": block.signature}}
     elif block.kind == "redacted_reasoning":
         yield payload_of(block)
-    elif block.kind in _CALLS and (given := block.text or block.input):
+    elif block.kind in _CALLS and (given := block.text or block.input_text):
         yield {"toolUse": {"input": given}}

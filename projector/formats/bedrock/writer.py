@@ -105,7 +105,7 @@ class _Writer:
         if block.kind in ("tool_call", "server_tool_call"):
             if block.approval is not None:
                 self._lose("the answer about the approval", message, block)
-            if numbers_as_text(block.input or block.text):
+            if numbers_as_text(block.input_text or block.text):
                 self._lose("a number too large for a float; it is sent as text", message, block)
         for _ in range(len(block.citations) - len(cited(block))):
             self._lose("a citation of another kind", message, block)

@@ -86,7 +86,9 @@ class _Reader:
             text = custom.maybe_text("input") or ""
             kept = keep(rest | {"type": '"custom"'})
             given = dump({"input": text})
-            return Block("tool_call", text=text, sealed=True, name=name, tool_call_id=ref, input=given, parse="ok", opaque=kept)
+            return Block(
+                "tool_call", text=text, sealed=True, name=name, tool_call_id=ref, input_text=given, parse="ok", opaque=kept
+            )
         given = inner.raw("arguments") or '""'
         text = given if given.startswith("{") else inner.maybe_text("arguments") or ""
         block = call_block(name, ref, text, is_json=is_whole(text))

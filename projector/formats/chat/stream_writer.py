@@ -29,7 +29,7 @@ def write_stream(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def _chunks(message: Message) -> Iterator[dict[str, Any]]:
-    noted = {name: plain(text) for name, text in message.metadata.items() if name != EXTRA}
+    noted = {name: plain(text) for name, text in message.metadata_text.items() if name != EXTRA}
     reason = noted.pop(_REASON, None)
     head = {"id": message.provider_ref or f"chatcmpl-{message.id}", "object": "chat.completion.chunk"}
     always = {"created": noted.pop("created", message.created_at // 1000), "model": noted.pop("model", "")}
@@ -81,7 +81,7 @@ def _call(block: Block, index: int) -> Iterator[dict[str, Any]]:
     """A call begins with its id and name; its arguments follow."""
     rest = plain(payload_for(block, PROVIDER) or "{}")
     kind = rest.pop("type", "function")
-    name, text = ("input", block.text) if kind == "custom" else ("arguments", block.text or block.input or "")
+    name, text = ("input", block.text) if kind == "custom" else ("arguments", block.text or block.input_text or "")
     yield {"index": index, "id": block.tool_call_id, "type": kind, kind: {"name": block.name, name: ""}} | rest
     if text:
         yield {"index": index, kind: {name: text}}

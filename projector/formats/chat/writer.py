@@ -143,7 +143,7 @@ class _Writer:
         call = {"id": block.tool_call_id, "type": kind} | rest
         if kind == "custom":
             return call | {"custom": {"name": block.name, "input": block.text}}
-        return call | {"function": {"name": block.name, "arguments": block.input or block.text}}
+        return call | {"function": {"name": block.name, "arguments": block.input_text or block.text}}
 
     def _result(self, message: Message) -> dict[str, Any]:
         [block] = message.blocks
@@ -152,7 +152,7 @@ class _Writer:
         parts = []
         for part in items_of(block.parts or "[]", "parts"):
             fields = split(part)
-            if decode(fields.get("kind", "null")) == "text":
+            if decode(fields.get("kind", "null")) in ("text", "data"):  # a value is told as its JSON
                 rest: dict[str, Any] = plain(payload_for(Block("text", opaque=fields.get("opaque")), PROVIDER) or "{}")
                 parts.append({"type": "text", "text": decode(fields.get("text", '""'))} | rest)
             else:

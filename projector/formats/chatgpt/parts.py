@@ -73,7 +73,7 @@ def read_call(message: Fields, recipient: str, ref: str) -> Said:
     if is_whole(text) and isinstance(decode(text), dict):
         return Said((*rest, call_block(recipient, ref, text, is_json=True)), said.losses)
     given = dump({"input": text})
-    call = Block("tool_call", text=text, sealed=True, name=recipient, tool_call_id=ref, input=given, parse="ok")
+    call = Block("tool_call", text=text, sealed=True, name=recipient, tool_call_id=ref, input_text=given, parse="ok")
     return Said((*rest, call), said.losses)
 
 

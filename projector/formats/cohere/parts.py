@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -13,12 +13,16 @@ from projector.formats.shared.payloads import media_of, opaque
 from projector.json_text import JsonText, join_fields
 from projector.message import Block
 
+if TYPE_CHECKING:
+    from projector.message import BlockKind
+
+
 PROVIDER: Final = "cohere"
 EXTRA: Final = "cohere"
 """Under this name a message's metadata holds the fields of it that have no other place."""
 PLAN: Final = "tool_plan"
 TEXT_OF: Final = {"text": "text", "thinking": "thinking"}
-KIND_OF: Final = {"text": "text", "thinking": "reasoning"}
+KIND_OF: Final[dict[str, BlockKind]] = {"text": "text", "thinking": "reasoning"}
 _OF_CALL: Final = ("id", "type", "index", "function")
 
 

@@ -106,7 +106,7 @@ class _Talk:
         given = result.need("call")
         name, parameters = given.text("name"), decode(given.raw("parameters") or "{}")
         same = [block for block in self._open if block.name == name]
-        call = next((block for block in same if block.arguments == parameters), same[0] if same else None)
+        call = next((block for block in same if block.input == parameters), same[0] if same else None)
         if call is not None:
             self._open.remove(call)
         parts = ",".join(part_data(output) for output, _ in result.items("outputs"))

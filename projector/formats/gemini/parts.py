@@ -105,4 +105,4 @@ def write_result(part: Mapping[str, Any]) -> tuple[Any, dict[str, Any] | None] |
 def _call(block: Block, kept: Mapping[str, Any]) -> dict[str, Any]:
     came = kept.get(_CALL)
     rest = {name: value for name, value in came.items() if name not in _OF_PIECES} if isinstance(came, dict) else {}
-    return rest | {"name": block.name, "args": object_of(block.input or block.text or "{}")}
+    return rest | {"name": block.name, "args": object_of(block.input_text or block.text or "{}")}

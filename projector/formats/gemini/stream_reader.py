@@ -21,6 +21,8 @@ from projector.message import Block
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from projector.message import BlockKind
+
 PROVIDER: Final = "google"
 _EXPECTED: Final = 'a response of generateContent was expected: an object with "candidates"'
 _HEADS: Final = ("candidates", "promptFeedback", "usageMetadata", "error")
@@ -33,7 +35,7 @@ _REFUSED: Final = ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "S
 _FINISHED: Final = ("", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER")
 _BLOCKED: Final = ("", "SAFETY", "OTHER", "BLOCKLIST", "PROHIBITED_CONTENT")
 """Names by their numbers, as far as both of Google's interfaces give them the same ones."""
-_KINDS: Final = {
+_KINDS: Final[dict[str, BlockKind]] = {
     "executableCode": "server_tool_call",
     "toolCall": "server_tool_call",
     "codeExecutionResult": "server_tool_result",
@@ -150,7 +152,7 @@ class _Draft(ResponseDraft[OpenBlock]):
             return self.hush() + self._take_call(need_object(part, "functionCall"), signature, source)
         before = self._end_call()
         if "text" in part and part.keys() <= _TEXT:
-            kind = "reasoning" if decode(part.get("thought", "null")) is True else "text"
+            kind: BlockKind = "reasoning" if decode(part.get("thought", "null")) is True else "text"
             return before + self._take_text(kind, part, signature, source)
         return before + self.hush() + self._take_other(part, signature, source)
 
@@ -186,7 +188,7 @@ class _Draft(ResponseDraft[OpenBlock]):
         """What goes on is whole before it."""
         return [*self.hush(), *self._end_call(), *super().refuse(block)]
 
-    def _take_text(self, kind: str, part: dict[str, JsonText], signature: str | None, source: JsonText) -> list[ev.Body]:
+    def _take_text(self, kind: BlockKind, part: dict[str, JsonText], signature: str | None, source: JsonText) -> list[ev.Body]:
         if signature is not None:
             text = need_text(part, "text")
             return self.hush() + self.put(Block(kind, text=text, signature=signature, opaque=opaque(PROVIDER, source)))
@@ -208,7 +210,7 @@ class _Draft(ResponseDraft[OpenBlock]):
             if "partialArgs" not in call and not going_on:
                 given = call.get("args", "{}")
                 whole = Block(
-                    "tool_call", name=name, tool_call_id=ref, signature=signature, opaque=kept, input=given, parse="ok"
+                    "tool_call", name=name, tool_call_id=ref, signature=signature, opaque=kept, input_text=given, parse="ok"
                 )
                 return bodies + self.put(whole)
             self._call = _Call(signature, kept)

@@ -25,8 +25,8 @@ def write_stream(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 def _chunks(message: Message) -> Iterator[dict[str, Any]]:
     shell = {"responseId": message.provider_ref or message.id}
-    if "modelVersion" in message.metadata:
-        shell["modelVersion"] = str(plain(message.metadata["modelVersion"]))
+    if "modelVersion" in message.metadata_text:
+        shell["modelVersion"] = str(plain(message.metadata_text["modelVersion"]))
     for block in message.blocks:
         part = _part(block)
         if part is not None:

@@ -97,7 +97,7 @@ class _Writer:
         if block.kind == "tool_call":
             if block.approval is not None:
                 self._lose("the answer about the approval", message, block)
-            if numbers_as_text(block.input or block.text):
+            if numbers_as_text(block.input_text or block.text):
                 self._lose("a number too large for a float; it is sent as text", message, block)
         if block.citations:
             self._lose("citations can't be sent", message, block)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from projector.formats.shared.fields import Fields
+    from projector.message import BlockKind
 
 PROVIDER: Final = "langchain"
 SHELL: Final = "langchain"
@@ -84,7 +85,7 @@ def write_block(block: Block) -> dict[str, Any] | None:
 
 def write_call(block: Block) -> dict[str, Any]:
     """A call as the lists of a message have it: a broken one has its arguments as text."""
-    text = block.input or block.text or "{}"
+    text = block.input_text or block.text or "{}"
     known = {"id": block.tool_call_id, "name": block.name or ""}
     if block.parse == "bad" or not text.lstrip().startswith("{"):
         return {"type": "invalid_tool_call"} | known | {"args": text, "error": block.fields.get("error")}
@@ -106,7 +107,7 @@ def _text(block: Fields, maker: str) -> Block:
 def _reasoning(block: Fields, maker: str) -> Block:
     if "summary" in block:  # an item of OpenAI's Responses as it came
         said = "\n\n".join(part.maybe_text("text") or "" for part in block.objects("summary"))
-        kind = "reasoning" if said else "redacted_reasoning"
+        kind: BlockKind = "reasoning" if said else "redacted_reasoning"
         return Block(kind, text=said, sealed=True, opaque=opaque(OPENAI, block.source))
     text = block.maybe_text("reasoning") or ""
     made = _with_rest(Block("reasoning", text=text, sealed=True), block.rest("type", "reasoning"), maker)

@@ -47,7 +47,7 @@ class _Writer:
 
     def message(self, message: Message) -> dict[str, Any]:
         """One message."""
-        shell = plain(message.metadata.get(SHELL, "{}"))
+        shell = plain(message.metadata_text.get(SHELL, "{}"))
         shell = shell if isinstance(shell, dict) else {}
         is_list = shell.pop("content", None) == []
         written: dict[str, Any] = {"type": _TYPES[message.role]}
@@ -65,7 +65,7 @@ class _Writer:
 
     def _id(self, message: Message, shell: dict[str, Any]) -> dict[str, str]:
         own = shell.get("id")
-        if own is None and SHELL in message.metadata:
+        if own is None and SHELL in message.metadata_text:
             return {}
         ref = own if isinstance(own, str) and own not in self._taken else message.id
         self._taken.add(ref)

@@ -56,7 +56,7 @@ def _call(call: Fields, name_call: Callable[[str | None], str]) -> Block:
         sealed=True,
         name=function.text("name"),
         tool_call_id=name_call(call.maybe_text("id")),
-        input=None if text else given,
+        input_text=None if text else given,
         parse="ok" if text is None or is_json(text) else "bad",
         opaque=opaque(PROVIDER, join_fields(rest)) if rest else None,
     )

@@ -24,7 +24,7 @@ HINT: Final = "tailfold"
 """Our name in the metadata that a format leaves open: what its own fields can't say, for the way back."""
 _NO_TRUTH: Final = ("synthetic", "interrupted")
 _CALLS: Final = ("tool_call", "server_tool_call")
-_JSON_FIELDS: Final = ("input", "parts", "opaque")
+_JSON_FIELDS: Final = ("input_text", "parts", "opaque")
 
 
 class Shown(NamedTuple):
@@ -98,7 +98,8 @@ class _Turns:
 
     def _answer(self, message: Message, result: Block) -> None:
         known = self._calls.get(result.tool_call_id or "", [])
-        call = next((call for call in reversed(known) if call.answer is None), None)
+        open_calls = [call for call in known if call.answer is None]
+        call = next((call for call in open_calls if call.turn == open_calls[-1].turn), None)
         if call is None and known and known[-1].answer is not None:
             if known[-1].answer.blocks[0].status not in _NO_TRUTH or result.status in _NO_TRUTH:
                 self._say(f"a second result of {result.tool_call_id} is not sent", message)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _CALLS: Final = ("tool_call", "server_tool_call")
-_FIELDS: Final = ("opaque", "citations", "parts", "input", "approval", "fields")
+_FIELDS: Final = ("opaque", "citations", "parts", "input_text", "approval", "fields")
 _BLOCK: Final = "block"
 
 
@@ -70,7 +70,7 @@ def _readable(block: Block, message_id: str, losses: list[Loss]) -> Block:
         lose("a citation that is no object is not sent")
         changes["citations"] = tuple(filter(_is_object, block.citations))
     if block.kind in _CALLS and block.sealed and block.parse != "bad":
-        text = block.input or block.text
+        text = block.input_text or block.text
         if text and not is_json(text):
             changes["parse"] = "bad"
     return replace(block, **changes) if changes else block
@@ -150,7 +150,7 @@ def _writes(write: Callable[[Sequence[Message]], object], messages: Sequence[Mes
 
 def _fields(messages: Sequence[Message]) -> Iterator[_Spot]:
     for at, message in enumerate(messages):
-        yield from (_Spot(at, None, name) for name in message.metadata)
+        yield from (_Spot(at, None, name) for name in message.metadata_text)
         for place, block in enumerate(message.blocks):
             yield from (_Spot(at, place, name) for name in _FIELDS if getattr(block, name))
 
@@ -170,8 +170,8 @@ def _without(messages: Sequence[Message], odd: set[_Spot]) -> list[Message]:
             for number, block in enumerate(message.blocks)
             if (number, _BLOCK) not in names
         )
-        metadata = {name: text for name, text in message.metadata.items() if (None, name) not in names}
-        sound[at] = replace(message, blocks=tuple(blocks), metadata=metadata)
+        metadata = {name: text for name, text in message.metadata_text.items() if (None, name) not in names}
+        sound[at] = replace(message, blocks=tuple(blocks), metadata_text=metadata)
     return sound
 
 
@@ -180,8 +180,8 @@ def _strip(block: Block, names: set[str]) -> Block:
     changes: dict[str, Any] = {name: empty.get(name) for name in names}
     if "parts" in names:
         changes["parts"] = _as_text(block.parts or "")
-    if "input" in names:
-        changes |= {"text": block.input, "parse": "bad"}
+    if "input_text" in names:
+        changes |= {"text": block.input_text, "parse": "bad"}
     return replace(block, **changes) if changes else block
 
 
@@ -190,5 +190,5 @@ def _loss(messages: Sequence[Message], spot: _Spot) -> Loss:
     if spot.block is None:
         return Loss(f"metadata {spot.name!r} has another form than this format writes, it is not sent", message.id)
     block = message.blocks[spot.block]
-    of = f"{block.kind}: {spot.name}" if spot.name != _BLOCK else block.kind
+    of = f"{block.kind}: {spot.name.removesuffix('_text')}" if spot.name != _BLOCK else block.kind
     return Loss(f"it has another form than this format reads, it is not sent ({of})", message.id, block.number)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def leftovers(messages: Sequence[Message], target: Format) -> list[Loss]:
     """The metadata that a format has no place for, each name once."""
-    counts = Counter(name for message in messages for name in message.metadata if name != target.metadata)
+    counts = Counter(name for message in messages for name in message.metadata_text if name != target.metadata)
     return [
         Loss(f"metadata {name!r} of {count} message{'s' if count > 1 else ''}: {target.name} has no place for it")
         for name, count in sorted(counts.items())
@@ -27,7 +27,7 @@ def leftovers(messages: Sequence[Message], target: Format) -> list[Loss]:
 
 def extra_of(message: Message, name: str, repairs: list[Loss]) -> dict[str, Any]:
     """The fields of a message that have no other place, such as text may be sent."""
-    text, count = mend_json(message.metadata.get(name, "{}"), refuse_nul=True)
+    text, count = mend_json(message.metadata_text.get(name, "{}"), refuse_nul=True)
     if count:
         repairs.append(Loss(f"characters that no text may have were replaced: {count}", message.id))
     fields: dict[str, Any] = plain(text)

@@ -225,7 +225,7 @@ class _ServerPairs:
 
 def _waiting(message: Message) -> frozenset[str]:
     calls = {caller for block in message.blocks if block.kind == "tool_call" and (caller := caller_of(block))}
-    reason = message.metadata.get("stop_reason")
+    reason = message.metadata_text.get("stop_reason")
     if any(block.kind == "tool_call" for block in message.blocks):  # it is not the end: results follow
         return frozenset(calls)
     if reason == '"pause_turn"' or (reason is None and message.status == "complete"):

@@ -132,7 +132,7 @@ def _begin_with_user(path: Sequence[Message], notes: Notes) -> list[Message]:
     first = path[at]
     notes.repair("a user's message is sent before it, for a conversation begins with the user", first)
     said = replace(first, id=f"{first.id}~0", role="user", status="complete", blocks=(text_block(_OPENING),), name=None)
-    return [*path[:at], replace(said, provider_ref=None, metadata={}, unknown=()), *path[at:]]
+    return [*path[:at], replace(said, provider_ref=None, metadata_text={}, unknown=()), *path[at:]]
 
 
 def _trim_end(path: Sequence[Message], notes: Notes) -> list[Message]:

@@ -122,7 +122,7 @@ def _without_foreign(message: Message, block: Block, rules: Rules, notes: Notes)
 
 def _with_object(message: Message, block: Block, notes: Notes) -> Block:
     """The input of a tool call as a JSON object."""
-    text = block.input or block.text
+    text = block.input_text or block.text
     try:
         value = decode(text) if text.strip() else {}
     except InvalidJson:
@@ -130,21 +130,21 @@ def _with_object(message: Message, block: Block, notes: Notes) -> Block:
         sent = dump({_BAD_INPUT: text})
     else:
         if isinstance(value, dict):
-            return block if text.strip() else replace(block, input="{}", parse="ok")
+            return block if text.strip() else replace(block, input_text="{}", parse="ok")
         sent = f'{{"input":{text}}}'
     notes.repair("the input of the call is no JSON object, it is sent inside one", message, block)
-    return replace(block, input=sent, text="", parse="ok")
+    return replace(block, input_text=sent, text="", parse="ok")
 
 
 def _well_formed(message: Message, block: Block, rules: Rules, notes: Notes) -> Block | None:
     changes: dict[str, object] = {}
     count = 0
     is_json = block.kind in _CALLS and rules.object_input
-    for name in ("text", "name", "media_type", "input", "parts", "opaque"):
+    for name in ("text", "name", "media_type", "input_text", "parts", "opaque"):
         value = getattr(block, name)
         if not value:
             continue
-        mend = mend_json if name in ("input", "parts", "opaque") or (name == "text" and is_json) else mend_text
+        mend = mend_json if name in ("input_text", "parts", "opaque") or (name == "text" and is_json) else mend_text
         mended_value, found = mend(value, refuse_nul=rules.refuse_nul)
         if name == "text" and is_json:  # a custom tool's input is plain text
             mended_value, more = mend_text(mended_value, refuse_nul=rules.refuse_nul)

@@ -230,7 +230,7 @@ def _write_call(block: Block, rest: dict[str, Any]) -> dict[str, Any]:
     written = {"part_kind": kind, "tool_name": block.name or "unnamed", "tool_call_id": block.tool_call_id or ""}
     maker = maker_of(block)
     named = {"provider_name": _NAMES[maker]} if kind != "tool-call" and maker in _NAMES else {}
-    return written | _arguments(block.input or block.text, block.parse, form) | named | _signed(block, rest)
+    return written | _arguments(block.input_text or block.text, block.parse, form) | named | _signed(block, rest)
 
 
 def _arguments(text: str, parse: str | None, form: object) -> dict[str, Any]:

@@ -218,7 +218,7 @@ def _mend(value: Any) -> tuple[Any, int]:
 
 
 def _shell_of(message: Message) -> dict[str, Any]:
-    shell = plain(message.metadata.get(SHELL, "{}"))
+    shell = plain(message.metadata_text.get(SHELL, "{}"))
     return shell if isinstance(shell, dict) else {}
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from projector.formats.format import FormatError
 from projector.formats.recordings.salvage import read_lines_left, read_rest
-from projector.formats.registry import FORMATS, NAMED, READERS
+from projector.formats.registry import NAMED, READERS
 from projector.formats.shared.fields import is_whole, items_of, lines_of
 from projector.json_text import split
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from projector.formats.shared.history import History
     from projector.json_text import JsonText
 
-_HOLD_MESSAGES: Final = frozenset(name for each in FORMATS for name in each.lists)
+_HOLD_MESSAGES: Final = frozenset(name for each in NAMED.values() for name in each.lists)
 _ENOUGH: Final = 50
 """How many values are looked at to tell a format."""
 

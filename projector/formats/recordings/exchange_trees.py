@@ -232,7 +232,7 @@ def _text(blocks: Sequence[Block]) -> str:
 
 
 def _call(block: Block) -> tuple[str | None, str]:
-    given = block.input or block.text
+    given = block.input_text or block.text
     try:
         return block.name, json.dumps(decode(given or "{}"), sort_keys=True)
     except (InvalidJson, TypeError):

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from projector.formats.format import FormatError
 from projector.formats.recordings.detection import detect
-from projector.formats.registry import FORMATS, NAMED, READERS
+from projector.formats.registry import NAMED, READERS
 from projector.formats.shared.fields import text_of_field
 from projector.formats.shared.history import Loss
 from projector.json_text import split
@@ -87,7 +87,7 @@ def read_whole(sent: Sent) -> tuple[HistoryMessage, ...] | None:
 
 def _formats_at(uri: str) -> list[str]:
     path = unquote(_TRAIL.split(uri, maxsplit=1)[0])
-    return [each.name for each in FORMATS if each.endpoint is not None and each.endpoint.search(path)]
+    return [each.name for each in NAMED.values() if each.endpoint is not None and each.endpoint.search(path)]
 
 
 def _address(uri: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from msgspec.structs import replace
 
@@ -19,6 +19,8 @@ from projector.message import Block
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from projector.message import BlockKind
 
 _TEXT_DELTAS: Final = {
     "response.output_text.delta": "text",
@@ -173,7 +175,7 @@ class Output(ResponseDraft[Part]):
             return [], item.open[part]
         if kind in CALLS:
             return None
-        begun = self._begin(item, part, Block(kind, provider_ref=item.ref))
+        begun = self._begin(item, part, Block(cast("BlockKind", kind), provider_ref=item.ref))
         return begun, item.open[part]
 
     def _grow(self, kind: str, fields: Mapping[str, JsonText]) -> list[ev.Body] | None:
@@ -259,7 +261,7 @@ class Output(ResponseDraft[Part]):
     def _end(self, opened: Part, block: Block) -> list[ev.Body]:
         if opened.ref != block.provider_ref:
             block = keep_id(block)  # the id that the item has in the end is the one to name it by
-        if opened.pieces and not block.text and not block.input:
+        if opened.pieces and not block.text and not block.input_text:
             block = replace(block, parse="ok" if is_json("".join(opened.pieces)) else "bad")
         sealed = self.sealed_as(opened.number, block, opened.text)
         bodies = [*self._cite_all(opened, block), sealed]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from projector.formats.shared.fields import items_of
 from projector.formats.shared.openai_items import PART, PROVIDER
@@ -12,6 +12,8 @@ from projector.message import Block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from projector.message import BlockKind
 
 SAID: Final = ("text", "refusal")
 REASONING: Final = ("reasoning", "redacted_reasoning")
@@ -119,7 +121,7 @@ def result_parts(parts: JsonText | None) -> list[Block]:
         kind, said, media_type, ref = (decode(fields.get(name, "null")) for name in ("kind", "text", "media_type", "type"))
         own: dict[str, str] = {name: str(decode(text)) for name, text in fields.items() if name in ("data", "url", "file_id")}
         known = Block(
-            str(kind or "data"),
+            cast("BlockKind", str(kind or "data")),
             text=said if isinstance(said, str) else dump(plain(part)) if kind not in ("media", "provider") else "",
             sealed=True,
             media_type=media_type,
@@ -208,10 +210,10 @@ def _call_item(block: Block) -> dict[str, Any]:
     ids = {"id": block.provider_ref} if block.provider_ref else {}
     item = {"type": kind} | ids | {"call_id": block.tool_call_id}
     if kind == "function_call":
-        return item | {"name": block.name, "arguments": block.input or block.text} | rest
+        return item | {"name": block.name, "arguments": block.input_text or block.text} | rest
     if kind == "custom_tool_call":
         return item | {"name": block.name, "input": block.text} | rest
-    given: dict[str, Any] = plain(block.input or "{}")
+    given: dict[str, Any] = plain(block.input_text or "{}")
     return item | given | {"status": "completed"} | rest
 
 

@@ -41,7 +41,7 @@ def write_stream(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def _events(message: Message) -> Iterator[dict[str, Any]]:
-    noted = {name: plain(text) for name, text in message.metadata.items() if name != EXTRA}
+    noted = {name: plain(text) for name, text in message.metadata_text.items() if name != EXTRA}
     status = noted.pop("status", "completed")
     response = {
         "id": message.provider_ref or f"resp_{message.id}",

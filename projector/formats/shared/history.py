@@ -43,7 +43,7 @@ class HistoryMessage(msgspec.Struct, frozen=True):
     role: ev.Role
     blocks: tuple[Block, ...]
     parent: int | None = BEFORE
-    status: str = "complete"
+    status: ev.MessageStatus = "complete"
     name: str | None = None
     provider_ref: str | None = None
     created_at: int | None = None
@@ -198,7 +198,7 @@ def _block_bodies(message_id: str, number: int, block: Block) -> Iterator[ev.Bod
         yield ev.BlockAnnotated(message_id, number, raw(citation))
     if block.sealed:
         parse = cast('Literal["ok", "bad"] | None', block.parse)
-        yield ev.BlockSealed(message_id, number, block.signature, raw(block.opaque), raw(block.input), parse)
+        yield ev.BlockSealed(message_id, number, block.signature, raw(block.opaque), raw(block.input_text), parse)
     if block.approval is not None and block.tool_call_id is not None:
         asked: dict[str, Any] = decode(block.approval)
         yield ev.ToolApproval(block.tool_call_id, str(asked.get("approval_id", "")), asked.get("approved"))

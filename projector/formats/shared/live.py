@@ -76,7 +76,7 @@ class GrowingBlock:
             tool_call_id=body.tool_call_id or head.tool_call_id,
             media_type=head.media_type, provider_ref=head.provider_ref, signature=body.signature,
             fields={name: "".join(pieces) for name, pieces in self._fields.items()}, opaque=text_of(body.opaque),
-            input=text_of(body.input), parse=body.parse, citations=tuple(self.citations),
+            input_text=text_of(body.input), parse=body.parse, citations=tuple(self.citations),
         )  # fmt: skip
 
 
@@ -114,10 +114,10 @@ def one_result(body: ev.ToolResult) -> Message:
 def bodies_so_far(run: RunDraft) -> Iterator[ev.Body]:
     """The events that lead to a run as it stands, each block's text in one; those of its messages in their order.
 
-    Of its steps only one that is open, and a pause where it is paused.
+    Of its steps only the newest, and a pause where it is paused.
     """
     yield ev.RunStarted(run.run_id, run.parent_message_id, run.trigger, run.run_id, run.model, run.provider, run.started_at)
-    step = None if run.is_step_over else run.step
+    step = run.step
     for draft in drafts_in_order(run):
         if step is not None and draft.seq > step[1]:
             yield ev.RunStep(run.run_id, step[0], "started")
@@ -125,6 +125,8 @@ def bodies_so_far(run: RunDraft) -> Iterator[ev.Body]:
         yield from _of_message(run, draft)
     if step is not None:
         yield ev.RunStep(run.run_id, step[0], "started")
+    if run.step is not None and run.is_step_over:  # it may be taken back all the same
+        yield ev.RunStep(run.run_id, run.step[0], "finished")
     for request_id, used in run.usage.items():
         yield ev.RunUsage(run.run_id, request_id, used.input, used.output, used.cached, used.cache_write, used.reasoning)
     if run.paused:
@@ -160,7 +162,7 @@ def _of_message(run: RunDraft, draft: MessageDraft) -> Iterator[ev.Body]:
             yield ev.BlockAnnotated(draft.id, number, raw(citation))
         if number in sealed:
             parse: Any = block.parse
-            yield ev.BlockSealed(draft.id, number, block.signature, raw(block.opaque), raw(block.input), parse)
+            yield ev.BlockSealed(draft.id, number, block.signature, raw(block.opaque), raw(block.input_text), parse)
         if block.approval is not None and block.tool_call_id is not None:
             asked = decode(block.approval)
             yield ev.ToolApproval(block.tool_call_id, str(asked.get("approval_id", "")), asked.get("approved"))

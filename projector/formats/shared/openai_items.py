@@ -19,6 +19,8 @@ from projector.message import Block
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from projector.message import BlockKind
+
 PROVIDER: Final = OPENAI
 EXTRA: Final = "openai"
 """Under this name a message's metadata holds the fields of its item that have no other place."""
@@ -73,7 +75,7 @@ def item_blocks(text: JsonText, place: str = "an item") -> list[Block]:
         return [_client_block(kind, fields)]
     if kind.endswith("_call") or kind in _CALLS:
         return [_server_block(kind, fields, text)]
-    our_kind = "provider"
+    our_kind: BlockKind = "provider"
     if kind in _RESULTS_OF_EITHER or kind in _SERVER_RESULTS:
         our_kind = "server_tool_result"
     elif kind == "compaction":
@@ -188,7 +190,7 @@ def _custom_block(fields: Mapping[str, JsonText]) -> Block:
         name=text_of_field(fields, "name"),
         tool_call_id=text_of_field(fields, "call_id"),
         provider_ref=text_of_field(fields, "id"),
-        input=dump({"input": said}),
+        input_text=dump({"input": said}),
         parse="ok",
         opaque=_payload(_said(fields, "id", "call_id", "name", "input"), {}),
     )
@@ -211,7 +213,7 @@ def _client_block(kind: str, fields: Mapping[str, JsonText]) -> Block:
         name=kind.removesuffix("_call"),
         tool_call_id=text_of_field(fields, "call_id") or text_of_field(fields, "id"),
         provider_ref=text_of_field(fields, "id"),
-        input=join_fields(given),
+        input_text=join_fields(given),
         parse="ok",
         opaque=_payload(_said(fields, "id", "call_id", *given), {}),
     )
@@ -244,8 +246,8 @@ def _server_block(kind: str, fields: Mapping[str, JsonText], text: JsonText) -> 
         given = fields["arguments"]
     parse = None if not (said or given) else "ok" if given or is_whole(said) else "bad"
     return Block(
-        "server_tool_call", text=said, sealed=True, name=name, tool_call_id=call, provider_ref=kind, input=given, parse=parse,
-        opaque=opaque(PROVIDER, text),
+        "server_tool_call", text=said, sealed=True, name=name, tool_call_id=call, provider_ref=kind, input_text=given,
+        parse=parse, opaque=opaque(PROVIDER, text),
     )  # fmt: skip
 
 

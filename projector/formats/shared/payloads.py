@@ -7,7 +7,7 @@ be older: an adapter keeps the block as it began.
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -18,6 +18,8 @@ from projector.message import Block
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from projector.message import BlockKind
 
 _BARE: Final = ANTHROPIC
 """Its adapter says signatures and server tools in our own fields, so that they need no payload; all others keep one."""
@@ -101,7 +103,8 @@ def part_block(part: Mapping[str, Any]) -> Block:
     fields = {name: part[name] for name in _ADDRESSES if isinstance(part.get(name), str)}
     made = dump(part["opaque"]) if isinstance(part.get("opaque"), dict) else None
     ref = part["type"] if isinstance(part.get("type"), str) else None
-    return Block(str(part.get("kind", "text")), sealed=True, provider_ref=ref, fields=fields, opaque=made, **known)
+    kind = cast("BlockKind", str(part.get("kind", "text")))
+    return Block(kind, sealed=True, provider_ref=ref, fields=fields, opaque=made, **known)
 
 
 def _read(payload: Mapping[str, Any]) -> dict[str, Any]:

@@ -188,7 +188,7 @@ class ResponseDraft(Generic[B]):
     def sealed_as(self, number: int, whole: Block, text: str | None = None) -> ev.BlockSealed:
         """The end of a block as its provider tells it of the whole; `text` where it is not what was streamed."""
         parse: Any = whole.parse
-        return ev.BlockSealed(self.message_id, number, whole.signature, raw(whole.opaque), raw(whole.input), parse, text)
+        return ev.BlockSealed(self.message_id, number, whole.signature, raw(whole.opaque), raw(whole.input_text), parse, text)
 
     def put(self, block: Block) -> list[ev.Body]:
         """A block that comes whole."""

@@ -9,18 +9,21 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
 
+from stream.errors import CorruptEvent
 from stream.http.bodies import read_body
 from stream.http.durable import descriptions
 from stream.http.durable.appending import Request, append
 from stream.http.durable.creating import answer_existing, create, create_fork, read_wanted
+from stream.http.durable.dropping import drop
 from stream.http.durable.expiring import Expiry
 from stream.http.durable.getting import Reader, read_query
 from stream.http.durable.headers import about
-from stream.http.durable.paths import ROOT, path_of, raw_path, source_of
+from stream.http.durable.paths import ROOT, path_of, raw_path, read_id, source_of
 from stream.http.durable.streams import Streams
 from stream.http.openapi import described_as
 from stream.http.problems import Problem
 from stream.http.service import running, serve_store, wrap
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -32,6 +35,11 @@ if TYPE_CHECKING:
     from stream.http.service import Service
     from stream.store import EventStore
 
+_LOG: Final = Logger("tailfold.http")
+_DAMAGED: Final = (
+    "the stream, or one that it is a fork of, can't be read: `tailfold verify` names what is wrong, a backup may have it whole"
+)
+_WAY_OUT: Final = "; DELETE drops what is there, and then its path is free"
 _METHODS: Final = "GET, HEAD, POST, PUT, DELETE, OPTIONS"
 
 
@@ -74,7 +82,7 @@ class DurableStreams:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._streams = Streams(service.store)
-        self._reader = Reader(service)
+        self._reader = Reader(service, self._streams)
         self.expiry = Expiry(service.store, self._streams)
         self.handlers = {
             "GET": self._get, "HEAD": self._head, "POST": self._post, "PUT": self._put, "DELETE": self._delete,
@@ -86,7 +94,12 @@ class DurableStreams:
         handle = self.handlers.get(request.method)
         if handle is None:
             raise Problem(405, "method_not_allowed", f"a stream takes {_METHODS}", headers={"Allow": _METHODS})
-        answer = await handle(request, path_of(scope))
+        path = path_of(scope)
+        try:
+            answer = await handle(request, path)
+        except CorruptEvent as error:
+            _LOG.error("durable.stream_unreadable", stream_id=error.stream_id, seq=error.seq)
+            raise Problem(500, "damaged", _DAMAGED + ("" if request.method == "DELETE" else _WAY_OUT)) from error
         await answer(scope, receive, send)
 
     @described_as(descriptions.CREATE)
@@ -146,12 +159,19 @@ class DurableStreams:
         told = about(stream.state) | {"Content-Type": config.media, "Cache-Control": "no-store"}
         told |= {"Stream-TTL": str(config.ttl_s)} if config.ttl_s is not None else {}
         told |= {"Stream-Expires-At": config.expires_at} if config.expires_at is not None else {}
-        return Response(status_code=200, headers=told)
+        answer = Response(status_code=200, headers=told)
+        del answer.headers["Content-Length"]  # of what a GET would give nothing is said
+        return answer
 
     @described_as(descriptions.DELETE)
     async def _delete(self, request: HttpRequest, path: str) -> Response:
         await self._service.check("delete", "stream", path, request)
-        await self._streams.end(await self._find(path))
+        try:
+            await self._streams.end(await self._find(path))
+        except CorruptEvent as error:
+            if path != (read_id(error.stream_id) or ("", 0))[0]:
+                raise
+            await drop(self._service.store, self._streams, error.stream_id)
         return Response(status_code=204)
 
     async def _find(self, path: str) -> Stream:

@@ -93,10 +93,7 @@ def events_of(state: State, request: Request) -> list[NewEvent]:
 
 def split(body: bytes, media: str) -> list[bytes]:
     """The messages of a body. Raises `Problem` 400 for what is no JSON, 413 for too many."""
-    parts = messages.split(body, media)
-    if len(parts) > MAX_APPEND_EVENTS - _BESIDE:
-        raise Problem(413, "too_many", f"send at most {MAX_APPEND_EVENTS - _BESIDE} messages at once")
-    return parts
+    return messages.split(body, media, most=MAX_APPEND_EVENTS - _BESIDE)
 
 
 def _check_media(state: State, media: str | None) -> None:

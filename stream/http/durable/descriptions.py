@@ -38,7 +38,7 @@ CREATE: Final = Description(
         200: Content("It is there.", headers=_NEXT),
         201: Content("It is created.", headers={**_NEXT, "Location": "Its address."}),
     },
-    (404, 408, 409, 413, 507), False,
+    (404, 408, 409, 413, 415, 507), False,
 )  # fmt: skip
 APPEND: Final = Description(
     _TAG, "Appends to a stream, closes it, or both in one step",
@@ -52,7 +52,7 @@ APPEND: Final = Description(
     ),
     Content("A message, or an array of them for a stream of JSON.", {}, _ANY), False,
     {200: Content("A producer's append is durable.", headers=_NEXT), 204: Content("It is durable.", headers=_NEXT)},
-    (404, 408, 409, 410, 413, 507), False,
+    (404, 408, 409, 410, 413, 415, 507), False,
 )  # fmt: skip
 READ: Final = Description(
     _TAG, "What lies behind an offset: a page at once, or as it comes",
@@ -75,5 +75,5 @@ LOOK: Final = Description(
 )  # fmt: skip
 DELETE: Final = Description(
     _TAG, "Deletes a stream; what forks read of it is kept for them", "", (), None, False,
-    {204: Content("It is gone.")}, (404, 410, 507), False,
+    {204: Content("It is gone.")}, (404, 409, 410, 507), False,
 )  # fmt: skip

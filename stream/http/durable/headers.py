@@ -66,7 +66,7 @@ def read_lifetime(headers: Headers) -> Lifetime:
     if ttl_s is not None:
         raise Problem(400, "invalid_header", "name Stream-TTL or Stream-Expires-At, not both")
     try:
-        ends_at = dt.datetime.fromisoformat(given)
+        ends_at = dt.datetime.fromisoformat(given.upper())  # its letters may be small ones
         if ends_at.tzinfo is None or "T" not in given.upper() or not given.isascii():
             raise ValueError
         return Lifetime(None, given, int(ends_at.timestamp() * 1000))

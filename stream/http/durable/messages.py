@@ -17,6 +17,7 @@ _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _VALUE: Final = msgspec.json.Decoder(msgspec.Raw)
 _BLANKS: Final = re.compile(r"[ \t\r\n]*")
 _BLANK_BYTES: Final = b" \t\r\n"
+_MANY_COMMAS: Final = 500_000  # so many messages at once would take tens of MB, and a body has room for millions
 
 
 def is_json(media: str) -> bool:
@@ -34,19 +35,25 @@ def base_of(media: str) -> str:
     return media.partition(";")[0].strip().lower()
 
 
-def split(body: bytes, media: str) -> list[bytes]:
-    """The messages of a body: an array of JSON is flattened once, anything else is one message. Raises `Problem` 400."""
+def split(body: bytes, media: str, *, most: int) -> list[bytes]:
+    """The messages of a body: an array of JSON is flattened once, anything else is one message.
+
+    Raises `Problem` 400 for what is no JSON, 413 for more than `most` messages.
+    """
     if not is_json(media):
         return [body] if body else []
     try:
         text = body.decode()
-        return _split_fast(body)
+        messages = _split_anything(text, most) if body.count(b",") > _MANY_COMMAS else _split_fast(body)
     except UnicodeDecodeError as error:
         raise Problem(400, "invalid_json", f"the body is no UTF-8: {error.reason} at byte {error.start}") from error
     except RecursionError as error:
         raise Problem(400, "invalid_json", "the body is nested too deep") from error
     except msgspec.DecodeError:  # it refuses some legal JSON
-        return _split_anything(text)
+        messages = _split_anything(text, most)
+    if len(messages) > most:
+        raise _too_many(most)
+    return messages
 
 
 def join(messages: Sequence[bytes], media: str) -> bytes:
@@ -60,15 +67,15 @@ def _split_fast(body: bytes) -> list[bytes]:
     return [bytes(_VALUE.decode(body))]
 
 
-def _split_anything(text: str) -> list[bytes]:
-    """The same, slowly, of all that JSON allows: half a surrogate too."""
+def _split_anything(text: str, most: int) -> list[bytes]:
+    """The same, slowly, of all that JSON allows: half a surrogate too. It stops where there are too many."""
     try:
         at = _skip(text, 0)
         if text[at : at + 1] != "[":
             message, at = _take(text, at)
             messages = [message]
         else:
-            messages, at = _take_all(text, at)
+            messages, at = _take_all(text, at, most)
     except (ValueError, RecursionError) as error:
         raise Problem(400, "invalid_json", f"the body is no JSON: {error}") from error
     if at != len(text):
@@ -76,7 +83,7 @@ def _split_anything(text: str) -> list[bytes]:
     return messages
 
 
-def _take_all(text: str, at: int) -> tuple[list[bytes], int]:
+def _take_all(text: str, at: int, most: int) -> tuple[list[bytes], int]:
     messages: list[bytes] = []
     at = _skip(text, at + 1)
     if text[at : at + 1] == "]":
@@ -84,6 +91,8 @@ def _take_all(text: str, at: int) -> tuple[list[bytes], int]:
     while True:
         message, at = _take(text, at)
         messages.append(message)
+        if len(messages) > most:
+            raise _too_many(most)
         sign = text[at : at + 1]
         if sign not in (",", "]"):
             raise ValueError(f"a comma or ] is missing at character {at}")
@@ -100,6 +109,10 @@ def _take(text: str, at: int) -> tuple[bytes, int]:
 def _skip(text: str, at: int) -> int:
     found = _BLANKS.match(text, at)
     return found.end() if found else at
+
+
+def _too_many(most: int) -> Problem:
+    return Problem(413, "too_many", f"send at most {most} messages at once")
 
 
 def _refuse(constant: str) -> Any:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from stream.store import EventStore
 
 PAGE_BYTES: Final = 1024 * 1024
-_FIRST_EVENTS: Final = 64  # how large they are is not known yet
+_FIRST_EVENTS: Final = 4  # how large they are is not known yet, and what is read beyond the page is read in vain
 _MAX_EVENTS: Final = 1000
 
 
@@ -47,7 +47,7 @@ async def read_page(
     size_bytes = 0
     place = after
     for part, behind in spans(state, stream.id, after):
-        async with contextlib.aclosing(_read(store, part, behind)) as events:
+        async with contextlib.aclosing(_read(store, part, behind, max_bytes)) as events:
             async for event in events:
                 if event.type == DATA:
                     messages.append(event.data)
@@ -101,7 +101,7 @@ def _parts(state: State, stream_id: str) -> tuple[Part, ...]:
     return (*state.config.parts, own) if own.through else state.config.parts
 
 
-async def _read(store: EventStore, part: Part, after: int) -> AsyncGenerator[Event, None]:
+async def _read(store: EventStore, part: Part, after: int, max_bytes: int) -> AsyncGenerator[Event, None]:
     limit, seen, size_bytes = _FIRST_EVENTS, 0, 0
     while after < part.through:
         try:
@@ -116,7 +116,7 @@ async def _read(store: EventStore, part: Part, after: int) -> AsyncGenerator[Eve
         after = events[-1].seq
         seen += len(events)
         size_bytes += sum(len(event.data) for event in events)
-        limit = max(1, min(_MAX_EVENTS, PAGE_BYTES * seen // (size_bytes + 1)))
+        limit = max(1, min(_MAX_EVENTS, (max_bytes - size_bytes) * seen // (size_bytes + 1) + 1))
 
 
 def _gone(why: str, earliest: Offset) -> Problem:

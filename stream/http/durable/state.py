@@ -80,7 +80,7 @@ class State(msgspec.Struct):
         """What it is after this event. Kinds it does not know change nothing."""
         match event.type:
             case "open":
-                self.opened = _OPENED.decode(event.data)
+                self.opened = decode_opened(event.data)
             case "data":
                 self.tail = event.seq
             case "sequence":
@@ -124,6 +124,11 @@ class State(msgspec.Struct):
 def encode_opened(opened: Opened) -> bytes:
     """The data of the event `open`."""
     return msgspec.json.encode(opened)
+
+
+def decode_opened(data: bytes) -> Opened:
+    """The configuration out of it. Raises `msgspec.MsgspecError`."""
+    return _OPENED.decode(data)
 
 
 def encode_closing(producer: Producer | None) -> bytes:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from stream.clock import now_ms
-from stream.errors import CorruptEvent, SeqConflict, StoreBusy, StoreFull, Truncated
+from stream.errors import CorruptEvent, SeqConflict, StoreBusy, StoreFull, StreamError, Truncated
 from stream.http.durable import state as kinds
 from stream.http.durable.paths import read_id, stream_id
 from stream.http.durable.state import State, decode, encode
@@ -31,6 +31,20 @@ _KEPT_SNAPSHOTS: Final = 2
 _KNOWN: Final = 4096  # streams that this process keeps the state of
 _PAGE_EVENTS: Final = 1000
 _TOUCHES: Final = 20  # in a time to live
+_HOLDS: Final = 3  # in a time to live, of those who wait
+_LEAST_HOLD_S: Final = 0.1
+
+
+class Framed(NamedTuple):
+    """What a batch of what has come is shown as: made once for all who follow and are not behind."""
+
+    batch: Sequence[Event]
+    cursor: str
+    frames: list[bytes]
+    place: Offset
+    """Behind it."""
+    is_last: bool
+    is_over: bool
 
 
 class Stream:
@@ -46,8 +60,8 @@ class Stream:
         self.lock = asyncio.Lock()
         self.saved_head = 0
         self.unsaved_bytes = 0
-        self.framed: tuple[Sequence[Event], str, list[bytes], Offset, bool] | None = None
-        """What came last, and as what it is shown to those who follow."""
+        self.framed: Framed | None = None
+        """As what that which came last is shown."""
         self.is_finished = False
         """Whether nothing is left to do of its end."""
 
@@ -153,7 +167,7 @@ class Streams:
             at = self._clock_ms()
             stream.take([Event(stream.id, result.first_seq + n, e.type, e.data, at) for n, e in enumerate(events)])
             if stream.head - stream.saved_head >= SNAPSHOT_EVENTS or stream.unsaved_bytes >= SNAPSHOT_BYTES:
-                with contextlib.suppress(StoreBusy, StoreFull):  # the events are there all the same: it is saved later
+                with contextlib.suppress(StreamError):  # the events are there all the same: it is saved later
                     await self.save(stream)
         return result
 
@@ -203,6 +217,18 @@ class Streams:
             else:
                 return
 
+    async def hold(self, stream: Stream) -> float | None:
+        """Keeps it for one who waits; how long he may do so before it has to be held again (s), None for ever.
+
+        A stream that is followed lives (5.1), however short its time to live is beside that of a connection.
+        """
+        ttl_s = stream.state.config.ttl_s if stream.is_there else None
+        if ttl_s is None:
+            return None
+        if self._clock_ms() - stream.state.renewed_ms >= ttl_s * 1000 // _HOLDS:
+            await self.renew(stream)
+        return max(ttl_s / _HOLDS, _LEAST_HOLD_S)
+
     async def promise(self, source: Stream, fork: str) -> bool:
         """Lets the source know of a fork that is about to be created; False where the source has gone."""
         while source.is_there:
@@ -249,8 +275,14 @@ class Streams:
         return source
 
     async def _release(self, source_id: str, fork: str) -> Stream | None:
-        """Tells a source that a fork has gone; returns it if it was kept for its forks only."""
-        source = await self.open(source_id)
+        """Tells a source that a fork has gone; returns it if it was kept for its forks only.
+
+        One that can't be read is not told: when it can, or is dropped, it is seen that the fork has gone.
+        """
+        try:
+            source = await self.open(source_id)
+        except CorruptEvent:
+            return None
         while source.head and not source.state.is_gone and fork in source.state.forks:
             try:
                 await self.append(source, [NewEvent(kinds.UNFORK, fork.encode())], head=source.head)
@@ -260,13 +292,16 @@ class Streams:
 
     async def _has_forks(self, stream: Stream) -> bool:
         for fork in list(stream.state.forks):
-            if await self._lives(fork, stream.id):
+            if await self.is_forked_as(fork, stream.id):
                 return True
         return False
 
-    async def _lives(self, fork_id: str, source_id: str) -> bool:
+    async def is_forked_as(self, fork_id: str, source_id: str) -> bool:
         """Whether a fork is there. One that was promised and never created will not be: its place is taken."""
-        fork = await self.open(fork_id)
+        try:
+            fork = await self.open(fork_id)
+        except CorruptEvent:  # a backup may have it whole, and then it reads its source again
+            return True
         while not fork.head:
             with contextlib.suppress(SeqConflict):
                 await self._store.append(fork_id, [NewEvent(kinds.DELETE, b"")], expected_seq=0)
@@ -276,8 +311,11 @@ class Streams:
     async def settle(self, stream: Stream) -> None:
         """Ends the forks that have expired, and then perhaps this one, which was kept for them."""
         for fork_id in list(stream.state.forks):
-            if await self._lives(fork_id, stream.id):
-                fork = await self.open(fork_id)
+            if await self.is_forked_as(fork_id, stream.id):
+                try:
+                    fork = await self.open(fork_id)
+                except CorruptEvent:
+                    return
                 if not self.is_expired(fork):
                     return
                 await self.end(fork, only_expired=True)

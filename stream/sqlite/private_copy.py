@@ -1,0 +1,138 @@
+"""A database that is only looked at: what is done to it is done to a copy that nobody else sees, and is gone at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from stream.errors import StoreBusy, StoreClosed, StoreUnusable, StreamError
+from stream.sqlite.connection import Connections
+from stream.sqlite.database import Database, wait_until_open
+from stream.sqlite.driver import connect
+from stream.sqlite.errors import FAILURES, translate
+from stream.sqlite.handles import MEMORY, NAMELESS
+from stream.sqlite.migrations import check_owner, migrate
+from stream.sqlite.place import Presence, find_place
+from stream.sqlite.trips import as_transaction
+from stream.sqlite.untouched import open_untouched, see
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from stream.database import Sql
+
+_MOST_IN_MEMORY_BYTES: Final = 64 * 1024 * 1024
+_BUSY_LIMIT_S: Final = 10.0
+_REST: Final = 3  # of a large file that others write all the time: three parts of the time it is not copied
+_PAGES_AT_ONCE: Final = 4096
+_LOOK: Final = "SELECT count(*) FROM sqlite_schema"
+
+
+class PrivateCopy(Database):
+    """A `Database` that holds what the file at `path` held when it was opened, with the log beside it.
+
+    In memory, or in a file without a name where that is much. Nothing is ever written to the file, nor beside it. Whoever
+    waits for others is told of what they commit: then the copy is made anew, and what was done to it is gone. An older
+    file stays as it is, its copy is brought to the newest form.
+    """
+
+    is_private_copy = True
+
+    def __init__(self, path: str) -> None:
+        self._seen = see(path)
+        super().__init__(path, "normal")
+        self._kind = MEMORY if self._seen.file[2] <= _MOST_IN_MEMORY_BYTES else NAMELESS
+        self._connections = Connections(self._kind)
+        self._rests_until = 0.0
+        self._telling: set[asyncio.Task[None]] = set()
+        self._installing: list[Callable[[Sql], Awaitable[object]]] = []
+
+    async def install(
+        self, component: str, scripts: Sequence[str], fill: Mapping[int, Callable[[Sql], Awaitable[None]]] | None = None
+    ) -> None:
+        """See `Database.install`."""
+        installing = as_transaction(lambda sql: migrate(sql, self.path, component, scripts, self._copying, fill))
+        await self.submit(installing)
+        self._installing.append(installing)
+
+    async def _open(self, connections: Connections) -> None:
+        self._writer = await connections.connect()
+        await self._writer.run(self._fill)
+        await self._change(self._prepare)
+
+    async def _prepare(self, sql: Sql) -> None:
+        await check_owner(sql, self.path)
+        await sql("PRAGMA foreign_keys = ON")
+
+    async def _look_for_others(self) -> None:
+        try:
+            seen = see(self.path)
+            is_gone = seen.file[:2] != self._seen.file[:2]
+        except StoreUnusable:
+            is_gone = True
+        if is_gone:
+            self._presence = _Gone(self.path)
+        elif seen != self._seen and time.monotonic() >= self._rests_until:
+            began_at = time.monotonic()
+            await self._writer.run(self._fill_anew)
+            for installing in self._installing:
+                await self._change(installing)
+            self._rests_until = time.monotonic() + _REST * (time.monotonic() - began_at)
+        else:
+            return
+        for watcher in list(self._watchers):  # beside the writer, whom they ask: there are no readers of a copy
+            self._telling.add(task := asyncio.create_task(_tell(watcher)))
+            task.add_done_callback(self._telling.discard)
+
+    def _fill_anew(self, handle: sqlite3.Connection) -> None:
+        """What the copy held stays where the file can't be read right now."""
+        with closing(connect(self._kind)) as between:
+            self._fill(between)
+            between.backup(handle)
+
+    def _fill(self, handle: sqlite3.Connection) -> None:
+        """In SQLite's thread. Again and again while somebody writes, but not for ever."""
+        deadline = time.monotonic() + _BUSY_LIMIT_S
+        while True:
+            try:
+                self._seen = see(self.path)
+                with open_untouched(self.path) as source:
+                    source.execute("BEGIN")  # of one moment, however many steps it takes
+                    source.execute(_LOOK).fetchone()
+                    source.backup(handle, pages=_PAGES_AT_ONCE, progress=self._check_wanted)
+            except StoreBusy:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(random.uniform(0.01, 0.05))  # noqa: S311 - jitter, no secret
+            except FAILURES as error:
+                raise translate(error, self.path) from error
+            else:
+                return
+
+    def _check_wanted(self, *_: int) -> None:
+        if self._abandoned:
+            raise StoreClosed(f"{self.path} was closed while it was read")
+
+
+async def _tell(watcher: Callable[[], Awaitable[None]]) -> None:
+    with suppress(StreamError):  # who waits is told so by his own look
+        await watcher()
+
+
+class _Gone(Presence):
+    """Says so, whatever is asked."""
+
+    def check(self) -> NoReturn:
+        raise StoreUnusable(self._path, "it was moved, deleted or replaced while it was looked at: open it again")
+
+    def look(self) -> NoReturn:
+        self.check()
+
+
+async def open_private_copy(path: str) -> PrivateCopy:
+    """Opens a copy of the file at `path`, to be looked at. Raises `StoreUnusable`, and `StoreBusy` where others never pause."""
+    return await wait_until_open(PrivateCopy(find_place(path, create=False, is_touched=False)))
