@@ -52,9 +52,9 @@ def _appends(axes: Any, figures: dict[str, Figure]) -> bool:
     for shift, k, colour in ((-0.2, 1, _LIGHT), (0.2, 20, _OURS)):
         values = [figures[f"{prefix}.k{k}.raw"] for _, prefix in found]
         places = [place + shift for place in range(len(found))]
-        _bars(axes, places, values, colour, f"k = {k} event{'s' if k > 1 else ''} an append")
+        _points(axes, places, values, colour, f"{_events(k)} an append")
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_major_formatter("{x:,g}")
     axes.axhline(1, color=_LINE, linewidth=1, label="raw sqlite3, as many rows a commit as writers (at most 100)")
     axes.set_xticks(range(len(found)), [f"{writers:,} writer{'s' if writers > 1 else ''}" for writers, _ in found])
     axes.set_ylabel("events a second, of raw (log)")
@@ -71,21 +71,22 @@ def _peers(axes: Any, figures: dict[str, Figure]) -> bool:
         prefix = f"appends.{loop}.w100.k{k}."
         peers = [name for name in PEERS if f"{prefix}{name}.raw" in figures]
         for peer in peers:
-            what = f"{peer}, states" if peer in BY_STEP else f"{peer}, k = {k}"
+            what = f"{peer}, states" if peer in BY_STEP else f"{peer}, {_events(k)} an append"
             rows.append((what, figures[f"{prefix}{peer}.raw"], _OTHER))
         if peers:
-            rows.append((f"Tailfold, k = {k}", figures[f"{prefix}raw"], _OURS))
+            rows.append((f"Tailfold, {_events(k)} an append", figures[f"{prefix}raw"], _OURS))
     if not rows:
         return False
     rows.reverse()
     for place, (_, figure, colour) in enumerate(rows):
-        axes.barh(place, figure.value, color=colour)
-        axes.annotate(number(figure.value), (figure.value, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
+        _point_beside(axes, place, figure, colour)
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_major_formatter("{x:,g}")
     axes.set_yticks(range(len(rows)), [what for what, _, _ in rows])
     axes.axvline(1, color=_LINE, linewidth=1)
-    axes.margins(x=0.15)
+    axes.margins(x=0.15, y=0.08)
+    axes.grid(visible=True, axis="x", which="major", color="#e6e6e6")
+    axes.set_axisbelow(True)
     axes.set_xlabel("events a second, of raw sqlite3 with 100 rows a commit (red line; log)")
     axes.set_title("100 writers on one file, synchronous=FULL", loc="left")
     return True
@@ -93,7 +94,7 @@ def _peers(axes: Any, figures: dict[str, Figure]) -> bool:
 
 def _replay(axes: Any, figures: dict[str, Figure]) -> bool:
     rows = [
-        (f"{what}\nk = {k}", figures[f"replay.k{k}.{name}"])
+        (f"{what}\n{_events(k)} an append", figures[f"replay.k{k}.{name}"])
         for name, what in (("read", "read + decode"), ("fold", "read + fold"))
         for k in (1, 20)
         if f"replay.k{k}.{name}" in figures
@@ -113,8 +114,8 @@ def _replay(axes: Any, figures: dict[str, Figure]) -> bool:
 def _flat(axes: Any, figures: dict[str, Figure]) -> bool:
     names = {
         "tail.read": "tail\nof 100",
-        "tail.warm_start": "start behind\n1 M events",
-        "branches.warm_start": "start behind\n100 k\nmessages",
+        "tail.warm_start": "start behind\na million\nevents",
+        "branches.warm_start": "start behind\n100,000\nmessages",
         "branches.select": "branch\nswitch",
         "branches.selections": "view of\na branch",
         "long.p95": "turn 1,000\n(p95)",
@@ -146,13 +147,14 @@ def _disk(axes: Any, figures: dict[str, Figure]) -> bool:
     if not found:
         return False
     for place, (_, colour, figure) in enumerate(found):
-        axes.barh(place, figure.value, color=colour)
-        axes.annotate(number(figure.value), (figure.value, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
+        _point_beside(axes, place, figure, colour)
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_major_formatter("{x:,g}")
     axes.set_yticks(range(len(found)), [f"{what}\n{_turns(figure)}" for what, _, figure in found])
     axes.axvline(1, color=_LINE, linewidth=1)
-    axes.margins(x=0.15)
+    axes.margins(x=0.15, y=0.08)
+    axes.grid(visible=True, axis="x", which="major", color="#e6e6e6")
+    axes.set_axisbelow(True)
     axes.set_xlabel("bytes of the file, of what was said (red line; log)")
     axes.set_title("A conversation with tools on disk", loc="left")
     return True
@@ -188,11 +190,33 @@ def _turns(figure: Figure) -> str:
     return f"{figure.beside['turns']:,.0f} turns"
 
 
+def _events(count: int) -> str:
+    return f"{count} event{'s' if count > 1 else ''}"
+
+
+def _points(axes: Any, places: Sequence[float], figures: Sequence[Figure], colour: str, label: str) -> None:
+    """Points of medians, with the spread of their rounds: on a logarithmic axis the length of a bar says nothing."""
+    values = [figure.value for figure in figures]
+    axes.errorbar(places, values, _spread(figures), fmt="o", color=colour, label=label, ecolor="#555555", capsize=3)
+    for place, figure in zip(places, figures, strict=True):
+        axes.annotate(number(figure.value), (place, figure.high), (0, 4), textcoords="offset points", ha="center", fontsize=8)
+
+
+def _point_beside(axes: Any, place: int, figure: Figure, colour: str) -> None:
+    """As `_points`, one in a row of its own."""
+    [[below], [above]] = _spread([figure])
+    axes.errorbar(figure.value, place, xerr=[[below], [above]], fmt="o", color=colour, ecolor="#555555", capsize=3)
+    axes.annotate(number(figure.value), (figure.value, place), (0, 6), textcoords="offset points", ha="center", fontsize=8)
+
+
+def _spread(figures: Sequence[Figure]) -> list[list[float]]:
+    return [[figure.value - figure.low for figure in figures], [figure.high - figure.value for figure in figures]]
+
+
 def _bars(axes: Any, places: Sequence[float], figures: Sequence[Figure], colour: str, label: str) -> None:
     """Bars of medians, with the spread of their rounds."""
     values = [figure.value for figure in figures]
-    spread = [[figure.value - figure.low for figure in figures], [figure.high - figure.value for figure in figures]]
-    axes.bar(places, values, 0.38, color=colour, label=label or None, yerr=spread, ecolor="#555555", capsize=3)
+    axes.bar(places, values, 0.38, color=colour, label=label or None, yerr=_spread(figures), ecolor="#555555", capsize=3)
     for place, figure in zip(places, figures, strict=True):
         axes.annotate(number(figure.value), (place, figure.high), (0, 4), textcoords="offset points", ha="center", fontsize=8)
 

@@ -203,7 +203,7 @@ def test_a_part_is_added_where_the_rest_is_there(shell: Shell, other: Shell, tmp
     shell.run("export", "c", "--output", str(tmp_path / "1.jsonl"))
     shell.run("compact", "c", "--replay-window", "3")
     fill(shell, lambda ledger: record(ledger, "c", turns(1, "later", "q1.1")))
-    told = shell.read("export", "c", "--output", str(tmp_path / "2.jsonl"), code=1)
+    told = shell.read("export", "c", "--format", "tailfold", "--output", str(tmp_path / "2.jsonl"), code=1)
     assert told["conversations"][0] == {
         "conversation": "c", "floor": 11, "origin": 0, "head": 21, "events": 10, "media": 0, "missing_media": [],
         "is_whole": False,
@@ -261,12 +261,12 @@ def test_a_conversation_is_taken_in_under_another_id(shell: Shell, tmp_path: Pat
 def test_an_export_says_which_events_are_gone(shell: Shell, tmp_path: Path) -> None:
     fill(shell, lambda ledger: record(ledger, "c", turns(2)))
     shell.run("compact", "c", "--replay-window", "4")
-    out, err = aside(shell, "export", "c", code=1)
+    out, err = aside(shell, "export", "c", "--format", "tailfold", code=1)
     assert json.loads(out.splitlines()[0]) == {"tailfold": 1, "conversation": "c", "floor": 10, "origin": 0, "head": 14}
     assert [json.loads(line)["seq"] for line in out.splitlines()[1:]] == [11, 12, 13, 14]
     assert "conversation 'c': events 1 to 10 are gone from its log, the export holds 11 to 14" in err
     shell.run("compact", "c")
-    told = shell.run("export", "c", "--output", str(tmp_path / "c.jsonl"), code=1)
+    told = shell.run("export", "c", "--format", "tailfold", "--output", str(tmp_path / "c.jsonl"), code=1)
     assert "events 1 to 14 are gone from its log, the export holds none" in told
 
 

@@ -1,4 +1,4 @@
-"""The rules of the house, as tests: who imports whom, what is public, how a file is called, how long it is, the README."""
+"""The rules of the house, as tests: who imports whom, what is public, how a file is called, how long it is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ast
 import importlib
 import re
 import subprocess
-import sys
 import types
 from pathlib import Path
 from typing import Final
@@ -49,8 +48,6 @@ DIALECT: Final = re.compile(
     | \bINSERT\s+OR\b | \bREPLACE\s+INTO\b | LIMIT\s+-1 | \bPRAGMA\b | \bWHERE\s+on_path\s*(?!\s|=|>) """,
     re.IGNORECASE | re.VERBOSE,
 )
-README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS: Final = re.findall(r"^```python[^\n]*\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 
 
 def sources(package: str) -> list[Path]:
@@ -210,20 +207,6 @@ def test_the_top_level_holds_only_what_was_agreed() -> None:
         pytest.skip("not a git working copy")
     entries = {name.partition("/")[0] for name in listed.stdout.split("\0") if name}
     assert not {entry for entry in entries - TOP_LEVEL if not entry.startswith(".")}
-
-
-def test_the_readme_shows_code() -> None:
-    assert BLOCKS, "README.md has no ```python block: show how the library is used"
-
-
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_the_code_of_the_readme_runs(number: int, tmp_path: Path) -> None:
-    script = tmp_path / "readme.py"
-    script.write_text(BLOCKS[number], encoding="utf-8")
-    command = [sys.executable, "-W", "error", str(script)]
-    for time in ("first", "second"):  # a newcomer tries it again
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 0, f"block {number} of README.md fails the {time} time:\n{BLOCKS[number]}\n{done.stderr}"
 
 
 def modules(package: str) -> dict[str, Path]:

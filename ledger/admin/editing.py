@@ -140,8 +140,7 @@ def recover(
                 print_line(f"not in the transcript any more, but in the log until it is compacted: {_told(said)}")
         else:
             how = f"been recovered by {found.recovered}" if found.recovered else f"ended as {found.outcome}"
-            committed = counted(found.messages, "message")
-            print_line(f"run {run}: had {how} before, {committed} committed; nothing was changed")
+            print_line(f"run {run}: had {how} before, {counted(found.messages, 'message')} committed; nothing was changed")
         if not is_ours and action != (found.recovered or _LIKE.get(found.outcome or "")):
             raise ProblemsFound
 

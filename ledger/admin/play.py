@@ -62,6 +62,8 @@ def play(
     recording = look_through(file, format_name)
     playing = Playing()
 
+    playing = Playing()
+
     async def job(ledger: Ledger) -> None:
         run = await play_recording(ledger, recording, conversation, rate=rate, as_json=as_json, playing=playing)
         if not as_json:

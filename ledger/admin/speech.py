@@ -132,7 +132,7 @@ def _parts(block: Block) -> list[Any]:
 
 
 def _part(part: Any) -> list[str]:
-    if isinstance(part, dict) and isinstance(part.get("text"), str) and part.get("kind", part.get("type")) == "text":
+    if isinstance(part, dict) and isinstance(part.get("text"), str) and part.get("kind", part.get("type")) in ("text", "data"):
         part = part["text"]
     if isinstance(part, dict):
         media = _media(readable(part))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 PAGE: Final = (Path(__file__).parents[2] / "ledger" / "README.md").read_text(encoding="utf-8")
-[BLOCK] = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+[BLOCK] = re.findall(r"^```python\n(\"\"\"An agent.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 JSON: Final = {"content-type": "application/json"}
 
 
