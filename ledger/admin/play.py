@@ -60,7 +60,6 @@ def play(
     """Play a recorded stream as a live run, and commit it. `cancel`, Ctrl-C and SIGTERM stop it, and what was said is kept."""
     check_conversation_id(conversation)
     recording = look_through(file, format_name)
-    playing = Playing()
 
     playing = Playing()
 
