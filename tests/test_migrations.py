@@ -266,11 +266,12 @@ async def test_a_migrated_file_has_the_schema_of_a_new_one(old: Path, tmp_path: 
 
 
 OPENING: Final = """
-import asyncio, sys
+import asyncio, logging, sys
 from ledger import open_ledger
 from stream import NewEvent
 
 async def main():
+    logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
     print("ready", flush=True)
     sys.stdin.readline()
     async with open_ledger(sys.argv[1]) as ledger:
@@ -296,7 +297,9 @@ async def test_four_processes_open_an_old_file_at_once_and_one_of_them_migrates_
     told = [child.communicate(timeout=60)[0].splitlines() for child in children]
     assert [child.returncode for child in children] == [0, 0, 0, 0]
     for component in ("stream", "ledger"):
-        migrated = [line for lines in told for line in lines if "stream.migrated" in line and f"component={component}" in line]
+        migrated = [
+            line for lines in told for line in lines if "stream.migrated" in line and f"component={component!r}" in line
+        ]
         assert len(migrated) == 1
     assert sorted(lines[-1].split() for lines in told) == [["25", "2"], ["26", "2"], ["27", "2"], ["28", "2"]]
     left = {name for name in names(tmp_path) if not name.endswith(("-wal", "-shm"))}  # who close at once: none may be the last
