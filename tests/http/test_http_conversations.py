@@ -235,6 +235,6 @@ async def test_the_list_is_the_one_of_the_command_line(tmp_path: Path) -> None:
             told: Any = (await client.get("/v1/conversations", params={"limit": 2})).json()
     command = [sys.executable, "-m", "ledger.admin", "--data", str(path), "conversations", "--limit", "2", "--json"]
     listed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    for conversation in listed["conversations"]:  # a person has the same time in words beside it
-        del conversation["active_at_iso"]
+    for one in listed["conversations"]:  # a person has the same time in words beside it
+        del one["active_at_iso"]
     assert listed == told
