@@ -50,6 +50,7 @@ async def test_a_page_is_filled_by_the_next_compactions_before_another_is_begun(
     assert not await wrong(path)
 
 
+@pytest.mark.heavy
 async def test_bodies_move_some_at_a_time_and_a_large_one_has_a_page_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "c.db"
     async with open_ledger(str(path)) as ledger:

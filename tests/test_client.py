@@ -69,6 +69,7 @@ async def test_an_answer_cut_at_any_byte_is_gone_on_from_the_last_whole_event(sh
     assert len(requests) == 2 * len(whole)
 
 
+@pytest.mark.heavy
 async def test_behind_a_proxy_that_breaks_everything_each_event_comes_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_pauses: None
 ) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stream import Opening
     from stream.sqlite import Database
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
 SECRET = needle("c", "secret")
 
 

@@ -234,6 +234,7 @@ async def fitting(ledger: Ledger, pipeline: Pipeline, turn: int | None = None) -
 
 @settings(max_examples=size(smoke=50, full=150), deadline=None)
 @given(talks, pipelines(), st.none() | st.integers(0, 6))
+@pytest.mark.heavy
 def test_every_view_is_whole_no_heavier_told_in_full_and_stays_as_it_is(
     talk: list[Turn], pipeline: Pipeline, turn: int | None
 ) -> None:
@@ -266,6 +267,7 @@ def test_every_view_is_whole_no_heavier_told_in_full_and_stays_as_it_is(
 
 @settings(max_examples=size(smoke=25, full=60), deadline=None)
 @given(talks, st.lists(pipelines(), min_size=2, max_size=3), talks)
+@pytest.mark.heavy
 def test_what_other_pipelines_and_earlier_turns_have_recorded_breaks_no_view(
     talk: list[Turn], several: list[Pipeline], more: list[Turn]
 ) -> None:
@@ -292,6 +294,7 @@ def test_what_other_pipelines_and_earlier_turns_have_recorded_breaks_no_view(
 
 @settings(max_examples=size(smoke=12, full=25), deadline=None)
 @given(talks, pipelines(), st.integers(0, 6))
+@pytest.mark.heavy
 def test_a_view_is_the_same_after_a_restart_and_a_compaction(talk: list[Turn], pipeline: Pipeline, turn: int) -> None:
     async def run(path: str) -> None:
         async with open_ledger(path, durability="normal") as ledger:

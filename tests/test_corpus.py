@@ -58,6 +58,7 @@ def look(*given: str | Path, timeout: int = 100) -> tuple[int, list[str]]:
     return done.returncode, done.stdout.splitlines()
 
 
+@pytest.mark.heavy
 def test_every_file_is_imported_and_what_the_data_says_of_itself_is_compared(data: Path) -> None:
     code, told = look(data)
     assert (code, told[-1].endswith(" passed, 0 failed")) == (0, True)
@@ -101,6 +102,7 @@ def test_several_folders_are_looked_at_and_one_failure_in_any_of_them_counts(dat
     assert (code, sum(line.endswith(" passed, 0 failed") for line in told)) == (1, 0)
 
 
+@pytest.mark.heavy
 def test_a_cassette_of_a_claimed_format_must_be_imported_and_one_of_another_need_not(data: Path) -> None:
     asked = {"messages": [{"role": "user", "content": "hi"}]}
     said = {"id": "a", "model": "m", "choices": [{"index": 0, "finish_reason": "stop", "message": {"content": "hello"}}]}

@@ -123,6 +123,7 @@ def test_every_path_of_a_recorded_conversation_is_taken_by_every_provider(source
 
 
 @needs_data
+@pytest.mark.heavy
 def test_signatures_and_unknown_blocks_of_recorded_runs_go_back_byte_for_byte() -> None:
     signatures = payloads = 0
     for conversation in (one for source in ("vercel-ai", "pydantic-ai") for one in conversations(source)):

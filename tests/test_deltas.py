@@ -111,6 +111,7 @@ def comparable(effect: Effect) -> tuple[Any, ...]:
 
 @given(talks)
 @settings(max_examples=size(smoke=50, full=100), deadline=None)
+@pytest.mark.heavy
 def test_every_event_is_a_part_once_and_in_order(kinds: list[tuple[str, bytes]]) -> None:
     events = [Event("c", seq, kind, data, 0) for seq, (kind, data) in enumerate(kinds, 1)]
     joined = list(join_events(events))

@@ -264,6 +264,7 @@ def test_a_person_is_asked_before_something_is_erased(shell: Shell, answer: str,
         assert b"nothing of 'c' was erased" in told
 
 
+@pytest.mark.heavy
 def test_an_erasure_that_is_not_proven_says_why_and_exits_1(shell: Shell) -> None:
     import sqlite3  # noqa: PLC0415
     from contextlib import closing  # noqa: PLC0415

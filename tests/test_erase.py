@@ -79,6 +79,7 @@ async def test_a_single_page_that_is_left_is_found_though_it_is_compressed(tmp_p
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("deltas", [3, 300], ids=["unpacked", "packed"])
 @pytest.mark.parametrize("log", ["whole", "compacted"])
+@pytest.mark.heavy
 async def test_nothing_of_an_erased_conversation_is_left_in_any_file_and_the_others_are_whole(
     tmp_path: Path, place: str, deltas: int, log: str
 ) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from stream import Event
     from stream.sqlite import Database
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
 
 
 async def erase_all(_: Parent, folder: str, place: str, conversations: list[str]) -> list[Any]:

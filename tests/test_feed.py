@@ -306,6 +306,7 @@ async def test_a_follower_of_all_reads_page_by_page_and_nothing_ahead(tmp_path: 
         assert max(pages) == 1000
 
 
+@pytest.mark.heavy
 async def test_what_the_feed_asks_does_not_grow_with_the_streams(tmp_path: Path) -> None:
     """By the steps of SQLite's machine: a page of two changes in a file of 100 streams, and of 3,000."""
     steps: list[int] = []

@@ -201,6 +201,7 @@ async def test_odd_strings_come_back_as_they_were_or_are_refused(tmp_path: Path)
         await check_order(ledger)
 
 
+@pytest.mark.heavy
 def test_odd_strings_are_file_names_and_ids_or_are_refused(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "all").mkdir()
     good = tmp_path / "good.json"

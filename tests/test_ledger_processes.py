@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from stream import Event
     from tests.faults.children import Parent
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
 CONVERSATIONS: Final = ("one", "two", "three")
 ACTIONS: Final[tuple[Action, ...]] = ("commit", "fail", "cancel")
 LIMIT_S: Final = 60

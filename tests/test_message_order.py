@@ -72,6 +72,7 @@ async def test_what_a_run_said_is_found_though_it_is_not_listed_or_elsewhere(tmp
         assert [await ledger.tables.messages_of(PLACE, f"r{number}") for number in range(3)] == before
 
 
+@pytest.mark.heavy
 async def test_a_run_is_found_in_as_many_steps_however_long_the_talk_and_whatever_its_id(tmp_path: Path) -> None:
     """With what it said. Imported ids may be alike to the last letters, and a run may have said nothing."""
     steps = []

@@ -28,6 +28,7 @@ SESSION: Final = DATA / "pi-mono" / "before-compaction.jsonl.gz"
 PAGE: Final = 50
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.heavy,
     pytest.mark.skipif(not TREES.exists(), reason="the shared conversations are not beside this repository"),
 ]
 

@@ -14,7 +14,7 @@ import pytest
 
 from stream import NewEvent, follow, open_store
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
 ROOT: Final = Path(__file__).parents[1]
 
 PROGRAM: Final = """

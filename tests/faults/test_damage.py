@@ -124,6 +124,7 @@ def pages_of(data: bytes, root: int) -> list[int]:
     return [root, *(page for child in children for page in pages_of(data, child))]
 
 
+@pytest.mark.heavy
 async def test_a_flipped_bit_in_the_file_is_named(original: tuple[Path, Content], chance: random.Random) -> None:
     path, expected = original
     data = path.read_bytes()
@@ -145,6 +146,7 @@ async def test_a_flipped_bit_in_the_file_is_named(original: tuple[Path, Content]
 
 
 @pytest.mark.parametrize("table", ["streams", "producers", "snapshots", "batches"])
+@pytest.mark.heavy
 async def test_a_flipped_bit_in_what_a_stream_keeps_apart_is_named(
     original: tuple[Path, Content], chance: random.Random, table: str
 ) -> None:

@@ -168,6 +168,7 @@ async def open_under_a_limit(_: Parent, path: str, limit_bytes: int) -> str:
     return outcome
 
 
+@pytest.mark.heavy
 def test_a_store_that_finds_no_room_when_it_is_made_says_so_and_is_made_later(tmp_path: Path, chance: random.Random) -> None:
     outcomes = []
     for number in range(size(smoke=10, full=100)):

@@ -117,6 +117,7 @@ async def write_beside(_parent: Parent, folder: str, seed: int, rounds: int, era
                 await writers.do(what, "c", chance.choice(message_ids) if message_ids else None)
 
 
+@pytest.mark.heavy
 async def test_processes_that_write_beside_processes_that_erase_are_told_or_live_whole(
     tmp_path: Path, chance: random.Random
 ) -> None:

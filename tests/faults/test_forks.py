@@ -20,7 +20,7 @@ from tests.faults.sizes import size
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.heavy]
 FORKS: Final = size(smoke=6, full=51)
 FIRST: Final = ("parent", "child", "killed parent")
 CHILD_S: Final = 0.15

@@ -270,7 +270,7 @@ SCENES: Final = {
     "erase together": Scene(prepare_erasures, erase_together, check_erasures, 75),
 }
 
-LONG: Final = ("describe", "erase", "erase together")
+LONG: Final = ("compact", "describe", "erase", "erase together", "recover")
 CANARY: Final = Scene(prepare_commit, commit_in_pieces, check_commit, 30)
 
 
@@ -362,6 +362,7 @@ async def test_one_kill_after_the_other_piles_up_nothing(tmp_path: Path, operati
     await check(tmp_path / "shared", scene, place, before, other)
 
 
+@pytest.mark.heavy
 async def test_canary_a_commit_in_pieces_is_caught(tmp_path: Path) -> None:
     before, other = await prepare(tmp_path / "template", CANARY, "one file")
     writes = await kill_everywhere(die, tmp_path, "copied", "canary", "one file", "after")

@@ -173,6 +173,7 @@ def die_migrating(folder: str, files: str, moment: str) -> None:
 
 
 @pytest.mark.parametrize("moment", [moment for moment in MOMENTS if moment != "while"])
+@pytest.mark.heavy
 async def test_a_kill_at_any_write_of_a_migration_leaves_the_old_file_or_the_new(tmp_path: Path, moment: str) -> None:
     (tmp_path / "template").mkdir()
     (tmp_path / "template" / "log.db").write_bytes(gzip.decompress(VERSION_1.read_bytes()))

@@ -161,6 +161,7 @@ async def test_a_power_cut_with_normal_durability_takes_a_tail_and_nothing_else(
     assert 0 < lost < acknowledged
 
 
+@pytest.mark.heavy
 async def test_canary_a_store_that_never_syncs_is_caught(tmp_path: Path, chance: random.Random) -> None:
     caught = 0
     for path, lives in Cuts(tmp_path, record(tmp_path, "write", "off", chance), chance):

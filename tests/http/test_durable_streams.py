@@ -178,6 +178,7 @@ JSONS = st.recursive(
 
 
 @given(JSONS, st.sampled_from([None, 1, "\t"]), st.booleans(), st.sampled_from(["", " ", "\n\r\t "]))
+@pytest.mark.heavy
 def test_a_body_is_cut_into_its_messages(value: Any, indent: Any, ascii_only: bool, blank: str) -> None:  # noqa: FBT001
     body = blank + json.dumps(value, indent=indent, ensure_ascii=ascii_only) + blank
     try:
@@ -328,6 +329,7 @@ HARMLESS = {200, 201, 204, 304, 400, 403, 404, 409, 410, 413}
     st.dictionaries(st.sampled_from(HEADER_NAMES), VALUES, max_size=6),
     st.dictionaries(st.sampled_from(["offset", "live", "cursor", "x"]), VALUES, max_size=3), st.binary(max_size=12),
 )  # fmt: skip
+@pytest.mark.heavy
 def test_whatever_is_sent_gets_an_answer_and_what_is_refused_changes_nothing(
     method: str, headers: dict[str, str], query: dict[str, str], body: bytes
 ) -> None:
