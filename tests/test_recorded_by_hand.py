@@ -201,7 +201,8 @@ async def test_a_message_with_a_file_that_is_cancelled_anywhere_is_whole_or_abse
     [
         None, 5, True, 1.5, [], {}, {"temperature": 20}, [1, "a", None], ["a"], [[]], [{"kind": "bug", "n": 1}], [{"kind": 5}],
         [{"text": "x"}], [{"kind": "text", "text": "x"}, 5], {"é": "\ud800", "n": 2**200, "deep": [{"x": []}]},
-        [{"kind": "data", "value": 1}],
+        [{"kind": "data", "value": 1}], [{"kind": "media", "title": "Dune"}], [{"kind": "provider", "name": "gas"}],
+        [{"kind": "data", "text": "half of", "more": 1}], [{"kind": "data", "text": "no JSON"}],
     ],
 )  # fmt: skip
 async def test_a_result_is_any_json_and_every_format_says_it(ledger: Ledger, value: Any) -> None:

@@ -18,6 +18,7 @@ from projector.events import Kind
 from projector.formats.shared.blocks import part_data
 from projector.formats.shared.history import text_block, text_parts
 from projector.formats.shared.media_refs import REFERENCE, Attachment
+from projector.formats.shared.payloads import ADDRESSES
 from projector.json_text import JsonText, dump, is_json
 from projector.message import Block
 from stream.checks import check_kind, check_list, check_name, check_text, refusal, shown
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     FindType = Callable[[str], Awaitable[str]]
 
 KINDS: Final = get_args(Kind)
-_PARTS: Final = ("text", "media", "data", "provider")
 _CONTENT: Final = "text, or a list of texts, Files and Blocks"
 
 
@@ -186,13 +186,19 @@ def _check_file(what: str, file: File) -> None:
         check_text(f"name of {what}", file.name)
 
 
-def _is_part(what: str, value: object) -> bool:
-    """Whether this is a part as our log has them, and no JSON of the tool's own."""
-    if not isinstance(value, dict) or value.get("kind") not in _PARTS:
-        return False
-    if value["kind"] == "text":
-        check_text(f"text of {what}", value.get("text"))
-    return value["kind"] != "data" or isinstance(value.get("text"), str)
+def _is_part(what: str, value: Any) -> bool:
+    """Whether this is a part as our log has them, and no JSON of the tool's own: that would be lost on the way to a model."""
+    match value:
+        case {"kind": "text"}:
+            check_text(f"text of {what}", value.get("text"))
+            return True
+        case {"kind": "data", "text": str(text), **more}:
+            return not more and is_json(text)
+        case {"kind": "provider"}:
+            return isinstance(value.get("opaque"), dict)
+        case {"kind": "media"}:
+            return any(isinstance(value.get(name), str) for name in ADDRESSES)
+    return False
 
 
 async def _take(file: File, find_type: FindType, media: list[Attachment]) -> tuple[str, str | None, str]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _BARE: Final = ANTHROPIC
 """Its adapter says signatures and server tools in our own fields, so that they need no payload; all others keep one."""
-_ADDRESSES: Final = ("data", "url", "file_id")
+ADDRESSES: Final = ("data", "url", "file_id")
 _INSIDE: Final = ("source", "image_url", "input_audio", "file", "inlineData", "fileData")
 _DATA_URL: Final = "data:"
 _BASE64: Final = ";base64"
@@ -77,8 +77,8 @@ def media_of(block: Block) -> Media:
     except InvalidJson:
         payload = None
     said = _read(payload) if isinstance(payload, dict) else {}
-    if block.fields.keys() & set(_ADDRESSES):
-        said |= dict.fromkeys(_ADDRESSES)
+    if block.fields.keys() & set(ADDRESSES):
+        said |= dict.fromkeys(ADDRESSES)
     said |= block.fields | ({"name": block.name} if block.name else {})
     return _media(said, said.get("media_type") or block.media_type, is_image="image" in (block.provider_ref or ""))
 
@@ -100,7 +100,7 @@ def plain_media(block: Block) -> Block:
 def part_block(part: Mapping[str, Any]) -> Block:
     """A part of a tool's result as a block: `kind`, `text`, `media_type`, `name`, `type`, `opaque`, addresses of media."""
     known = {name: part[name] for name in ("text", "media_type", "name") if isinstance(part.get(name), str)}
-    fields = {name: part[name] for name in _ADDRESSES if isinstance(part.get(name), str)}
+    fields = {name: part[name] for name in ADDRESSES if isinstance(part.get(name), str)}
     made = dump(part["opaque"]) if isinstance(part.get("opaque"), dict) else None
     ref = part["type"] if isinstance(part.get("type"), str) else None
     kind = cast("BlockKind", str(part.get("kind", "text")))
@@ -134,7 +134,7 @@ def _first(fields: Mapping[str, Any], *names: str) -> Any:
 
 
 def _media(said: Mapping[str, Any], media_type: Any, *, is_image: bool) -> Media:
-    known = {name: value for name, value in said.items() if name in (*_ADDRESSES, "name") and isinstance(value, str) and value}
+    known = {name: value for name, value in said.items() if name in (*ADDRESSES, "name") and isinstance(value, str) and value}
     for name in ("data", "url"):
         head, _, body = known.get(name, "").partition(",")
         if head.startswith(_DATA_URL) and head.endswith(_BASE64):
