@@ -35,7 +35,7 @@ class RunExists(LedgerError):
 class RunLost(LedgerError):
     """Another writer ended this run, or its conversation was erased; nothing more of it is taken."""
 
-    def __init__(self, conversation: str, run_id: str, what: str = "recovered elsewhere") -> None:
+    def __init__(self, conversation: str, run_id: str, what: str = "recovered or erased elsewhere") -> None:
         super().__init__(f"run {run_id!r} of conversation {conversation!r} was {what}: begin a new run")
         self.conversation, self.run_id = conversation, run_id
 

@@ -180,7 +180,7 @@ async def test_a_writer_under_way_is_told_so_and_nothing_of_what_it_says_later_i
         await run.text(needle("c", "waiting"))
         assert (await elsewhere.erase("c")).is_proven
         await run.text(needle("c", "late"))
-        with pytest.raises(RunLost):
+        with pytest.raises(RunLost, match="erased"):
             await run.flush()
         with pytest.raises(RunLost):
             await run.finish()

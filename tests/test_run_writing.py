@@ -188,6 +188,25 @@ async def test_the_error_of_the_body_is_what_the_caller_hears_when_the_end_fails
     assert len(await ledger.open_runs("c")) == 1
 
 
+async def test_a_run_ends_by_an_exception_that_can_not_say_what_it_is(troubled: tuple[Ledger, Troubled]) -> None:
+    ledger, _ = troubled
+
+    class SpeechlessError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    async def fail() -> None:
+        async with ledger.run("c", on_error="incomplete") as run:
+            await run.text("x")
+            raise SpeechlessError
+
+    with pytest.raises(SpeechlessError):
+        await fail()
+    [run] = [run async for run in ledger.runs("c")]
+    assert (run.outcome, run.error) == ("incomplete", '{"type":"SpeechlessError","message":""}')
+    assert await texts(ledger) == ["x"]
+
+
 async def test_feeding_waits_when_the_store_is_slow_and_memory_stays_bounded(troubled: tuple[Ledger, Troubled]) -> None:
     ledger, store = troubled
     run = await ledger.begin_run("c")

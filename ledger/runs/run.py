@@ -270,7 +270,7 @@ class Run:
             if self._outcome is not None:  # it had ended before
                 await self.finish()
             elif isinstance(error, Exception):
-                await self.finish(self._on_error, error={"type": type(error).__name__, "message": str(error)})
+                await self.finish(self._on_error, error={"type": type(error).__name__, "message": _message(error)})
             else:
                 await self.finish("cancelled")
         except (StreamError, LedgerError) as why:  # the caller hears of its own error, the run stays open
@@ -356,3 +356,11 @@ class _Losing:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if isinstance(error, ProducerFenced):
             raise RunLost(self._run.conversation, self._run.run_id) from error
+
+
+def _message(error: Exception) -> str:
+    """What an exception says; of one that can't say it, nothing, so that the run ends all the same."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - it is a caller's own class
+        return ""
