@@ -39,6 +39,10 @@ def refused(shell: Shell, *words: str) -> str:
     return told
 
 
+def test_an_import_of_no_name_is_not_one_of_the_current_folder(shell: Shell) -> None:
+    assert "FILE must name a file or a folder, and it is empty" in refused(shell, "import", "")
+
+
 def play(file: Path, conversation: str = "c") -> list[str]:
     return ["play", str(file), "--format", "anthropic", "--conversation", conversation]
 

@@ -120,6 +120,10 @@ async def test_what_is_wrong_with_a_file_is_refused_before_anything_is_stored(le
         await ledger.import_file(both, into="c")
     with pytest.raises(FileError, match="can't be read"):
         await ledger.import_file(tmp_path / "none.json")
+    with pytest.raises(FileError, match="can't be read"):  # no name that a file system takes
+        await ledger.import_file(tmp_path / ("x" * 300))
+    with pytest.raises(ValueError, match="it is empty"):  # it would be all of the current folder
+        await ledger.import_file("")
     with pytest.raises(ValueError, match="is no format"):
         await ledger.import_file(path, format="other")
     with pytest.raises(ValueError, match="not for a folder"):

@@ -16,7 +16,7 @@ from ledger.admin.output import counted, print_json, print_line, print_warning, 
 from ledger.errors import LedgerError
 from ledger.kinds import check_conversation_id
 from ledger.transfer.adoption import ImportedLog, without_beginning
-from ledger.transfer.file_import import ImportedHistory, ImportReport, check_format, import_source, open_source
+from ledger.transfer.file_import import ImportedHistory, ImportReport, as_path, check_format, import_source, open_source
 from ledger.transfer.files import FileError
 from ledger.transfer.formats import AUTO, FORMATS, TAILFOLD
 from ledger.transfer.sources import bases_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ledger.transfer.file_import import Look, RefusedFile, Source
 
 Files = Annotated[
-    list[Path],
+    list[str],
     typer.Argument(help="Files, gzipped or not, or folders of them, in any format that is known.", metavar="FILE..."),
 ]
 Into = Annotated[str | None, typer.Option(help="Take it in under this id; for files of one conversation.", metavar="ID")]
@@ -51,7 +51,7 @@ _SHOWN_LOSSES: Final = 3
 
 def import_(
     context: typer.Context,
-    files: Files,
+    named: Files,
     into: Into = None,
     format_name: Format = AUTO,
     *,
@@ -64,6 +64,7 @@ def import_(
     --skip-broken the rest of a file is taken in where a part of it can't be read; that is told, and the exit code is 1.
     """
     check_format(format_name)
+    files = [as_path("FILE", name) for name in named]
     if into is not None:
         check_conversation_id(into)
         if any(path.is_dir() for path in files):

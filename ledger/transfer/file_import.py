@@ -16,7 +16,7 @@ import msgspec
 from ledger.errors import LedgerError
 from ledger.kinds import check_conversation_id
 from ledger.transfer.adoption import ImportedLog, place_of
-from ledger.transfer.files import FileError, open_lines
+from ledger.transfer.files import FileError, open_lines, telling
 from ledger.transfer.formats import AUTO, FORMATS, TAILFOLD
 from ledger.transfer.importing import import_history
 from ledger.transfer.jsonl import Section, look_through
@@ -101,9 +101,11 @@ async def import_file(
 ) -> ImportReport:
     """Takes in a file, or every file below a folder; see `Ledger.import_file`."""
     check_format(format)
-    path = Path(check_kind("path", path, str | PathLike, "a path"))
+    path = as_path("path", path)
     ledger = ledger.writing
-    if await anyio.Path(path).is_dir():
+    with telling(path):
+        is_folder = await anyio.Path(path).is_dir()
+    if is_folder:
         if into is not None:
             raise ValueError("`into` is for files of one conversation, not for a folder: leave it out")
         look = partial(open_source, format_name=format, skip_broken=skip_broken)
@@ -113,6 +115,14 @@ async def import_file(
     look = partial(open_source, format_name=format, into=into, skip_broken=skip_broken)
     done, broken = await _open_and_import(ledger, path, base_of(path), look, into, progress)
     return ImportReport(tuple(done), broken=broken)
+
+
+def as_path(what: str, value: object) -> Path:
+    """Returns what is named. Raises `ValueError` for what is no path; the empty one would be all of the current folder."""
+    named = check_kind(what, value, str | PathLike, "a path")
+    if named == "":
+        raise ValueError(f"{what} must name a file or a folder, and it is empty: '.' is the folder you are in")
+    return Path(named)
 
 
 async def import_source(
