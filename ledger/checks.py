@@ -59,7 +59,7 @@ def check_labels(what: str, value: object) -> list[str]:
 def check_selections(what: str, value: object) -> None:
     """Raises `ValueError` unless it is None, or maps texts to texts: which turn counts at which message."""
     if value is not None:
-        for parent, child in check_mapping(what, value, "message ids, a child for a parent,").items():
+        for parent, child in check_mapping(what, value, "message ids, a child for each parent").items():
             check_text(f"a parent in {what}", parent)
             check_text(f"the child of {shown(parent)} in {what}", child)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
+from ledger import Ledger, Run
 from projector.events import BODIES
 from tests.provider_server import serve_providers
 
@@ -125,6 +127,24 @@ def required(body: type) -> set[str]:
     fields: tuple[str, ...] = body.__struct_fields__  # type: ignore[attr-defined]
     defaults = len(body.__struct_defaults__)  # type: ignore[attr-defined]
     return set(fields[: len(fields) - defaults])
+
+
+def test_every_call_that_a_page_names_is_there_with_these_parameters() -> None:
+    rooms = {"ledger": Ledger, "run": Run}
+    named = [
+        (room, name, given)
+        for page in PAGES
+        for text in re.findall(r"`([^`\n]+)`", BLOCK.sub("", (ROOT / page).read_text(encoding="utf-8")))
+        for room, name, given in re.findall(r"\b(ledger|run)\.(\w+)\(([^()]*)\)", text)
+    ]
+    assert len(named) >= 40
+    wrong: list[str] = []
+    for room, name, given in named:
+        call = getattr(rooms[room], name, None)
+        known = inspect.signature(call).parameters if call else {}
+        wrong += [f"{room}.{name}({given})"] if call is None else []
+        wrong += [f"{room}.{name}: {option}" for option in re.findall(r"(\w+)=", given) if option not in known]
+    assert not wrong
 
 
 @pytest.mark.parametrize("page", [*PAGES, "benchmarks/README.md"])

@@ -89,7 +89,7 @@ async def make_context(
 ) -> Context:
     """See `Ledger.context`."""
     if mode not in (None, "full", "delta"):  # said before anything is recorded
-        raise ValueError(f"mode must be full or delta, not {mode!r}")
+        raise ValueError(f"mode must be full or delta, not {shown(mode)}")
     delta.check_time("now", now)
     check_name("provider", provider)
     pipeline = Pipeline() if pipeline is None else check_kind("pipeline", pipeline, Pipeline, "a Pipeline")
