@@ -143,6 +143,12 @@ def test_what_can_not_be_said_is_listed() -> None:
         ("AG-UI has no form for this (media)", 5), ("what only openai knows of the call", 6), ("that a person was asked", 6),
         ("what only openai knows of the reasoning", 7), ("that the message is partial", None),
     ]  # fmt: skip
+    parts = '[{"kind":"text","text":"x"},{"kind":"media","media_type":"a/b"},{"kind":"provider","opaque":{"provider":"x"}}]'
+    result = a_message(2, "tool", Block("tool_result", sealed=True, tool_call_id="c", parts=parts))
+    call = a_message(1, "assistant", a_call("c"))
+    assert [loss.what for loss in write([call, result]).losses] == [
+        "a part of a result that AG-UI has no form for (media)", "a part of a result that AG-UI has no form for (provider)",
+    ]  # fmt: skip
     lost = [media_block("image/png"), text_block("x"), Block("data", sealed=True)]
     assert [loss.what for loss in write([a_message(1, "user", *lost)]).losses] == [
         "a block of a user (data)", "media without bytes or an address",

@@ -77,12 +77,13 @@ def write_content(blocks: list[Block], shell: dict[str, Any]) -> Any:
 
 
 def result_blocks(block: Block) -> list[Block]:
-    """The parts of a result as blocks of text and media; other JSON as its text."""
+    """The parts of a result as blocks of text and media; other JSON as its text; what only its maker reads as it is."""
     blocks = []
     for text in items_of(block.parts or "[]", "parts"):
         part = plain(text)
         made = part_block(part) if isinstance(part, dict) else text_block(part if isinstance(part, str) else text)
-        blocks.append(made if made.kind in ("text", "media") else text_block(made.text))
+        is_text = made.kind not in ("text", "media") and (made.kind != "provider" or bool(made.text))
+        blocks.append(text_block(made.text) if is_text else made)
     return blocks
 
 

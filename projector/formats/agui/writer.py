@@ -100,7 +100,12 @@ class Writer:
     def _result(self, message: Message, shells: list[dict[str, Any]]) -> list[dict[str, Any]]:
         [block] = message.blocks
         shell = shells[0] if len(shells) == 1 else {}
-        parts = [part for part in result_blocks(block) if write_content([part], {}) is not None]
+        parts = []
+        for part in result_blocks(block):
+            if write_content([part], {}) is None:
+                self._lose(f"a part of a result that AG-UI has no form for ({part.kind})", message, block)
+            else:
+                parts.append(part)
         if len(parts) > 1 and all(part.kind == "text" for part in parts) and shell.get("content") != []:
             self._lose("where the parts of the result end", message, block)
         content = write_content(parts, shell)
