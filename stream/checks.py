@@ -64,6 +64,12 @@ def check_mapping(what: str, value: object, said: str) -> Mapping[Any, Any]:
     return value
 
 
+def check_store(what: str, value: object) -> None:
+    """Raises `ValueError` for what is no `EventStore`, a path or a ledger say: only what is asked of it would tell."""
+    if not callable(getattr(value, "bounds", None)):
+        raise refusal(what, "an EventStore, such as open_store gives and a ledger has as its `store`", value)
+
+
 def refusal(what: str, takes: str, value: object) -> ValueError:
     """What is raised for a parameter that `takes` something else: always a `ValueError`, so that callers catch one."""
     return ValueError(f"{what} must be {takes}, not {shown(value)}")

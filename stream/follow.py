@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stream.checks import check_text
+from stream.checks import check_store, check_text
 from stream.errors import Diverged
 from stream.limits import check_position
 
@@ -21,9 +21,10 @@ async def follow(store: EventStore, stream_id: str, *, after: int = 0, incarnati
     A position that is kept for later is kept with the `incarnation` of its store: in a store that was restored since,
     the same number may be another event. Catching up and going live are the same loop over `read`, so there is no
     moment between them. Raises `Truncated` if the position lies below the floor, also when the floor overtakes a slow
-    reader, `Diverged` if it lies beyond the head or belongs to another incarnation, and `StoreClosed` when the store
-    is closed under it.
+    reader, `Diverged` if it lies beyond the head or belongs to another incarnation, `StoreClosed` when the store is
+    closed under it, and `ValueError` for what is no store.
     """
+    check_store("store", store)
     check_position("after", after)
     if incarnation is not None:
         check_text("incarnation", incarnation)

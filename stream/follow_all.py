@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from stream.checks import check_text
+from stream.checks import check_store, check_text
 from stream.errors import Truncated
 from stream.feed import seal, unseal
 from stream.limits import PROTOCOL_PREFIX, check_prefix
@@ -33,9 +33,10 @@ async def follow_all(store: EventStore, *, after: str = "", prefix: str = "") ->
 
     Without a token it begins with all that is there, streams without end one after the other. Holds one page of events,
     however far behind it is. Raises `Diverged` for a token of another life of the store, or of a later state than it is
-    in, `ValueError` for what is no token, `CorruptEvent` where a stream is damaged, and `StoreClosed` when the store is
-    closed under it.
+    in, `ValueError` for what is no token or no store (that of a ledger is `ledger.store`), `CorruptEvent` where a stream
+    is damaged, and `StoreClosed` when the store is closed under it.
     """
+    check_store("store", store)
     check_prefix("prefix", prefix)
     token, reached = _open(after)
     while True:

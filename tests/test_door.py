@@ -12,7 +12,7 @@ import pytest
 from ledger import open_ledger
 from ledger.errors import LedgerError
 from projector import Block, compact, load, open_runs
-from stream import Event, InvalidEvent, InvalidId, NewEvent, Producer, Snapshot, StreamError, follow, open_store
+from stream import Event, InvalidEvent, InvalidId, NewEvent, Producer, Snapshot, StreamError, follow, follow_all, open_store
 from stream.snapshots import retain
 from tests.odd_values import (
     CIRCLE,
@@ -196,6 +196,8 @@ ROWS: Final = [
     row("open_ledger", "read_only", NO_FLAG, lambda _, x: open_ledger("memory:", read_only=x)),
     row("open_store", "url", [None, *NO_TEXT], lambda _, x: open_store(x)),
     row("open_store", "durability", [None, *NO_CHOICE], lambda _, x: open_store("memory:", durability=x)),
+    row("stream.follow", "store", [None, "chat.db", 5], lambda _, x: follow(x, "c")),
+    row("stream.follow_all", "store", [None, "chat.db", 5], lambda _, x: follow_all(x)),
     row("stream.follow", "after", [None, *NO_NUMBER], lambda ledger, x: follow(ledger.store, "c", after=x)),
     row("load", "projector", [None, *NO_TEXT], lambda ledger, x: load(x, ledger.store, ledger.store.snapshots, "c")),
     row("compact", "projectors", [None, *NO_LIST, ["x"], [None]],
