@@ -18,6 +18,7 @@ from structlog.testing import capture_logs
 from ledger import File, RunEnded, UnknownMedia, UnknownToolCall, open_ledger
 from ledger.runs.contents import KINDS
 from projector import Block, Message
+from projector.formats import WRITERS
 from projector.formats.shared.media_refs import REFERENCE
 from projector.formats.validators import (
     validate_anthropic,
@@ -219,6 +220,18 @@ async def test_a_result_is_any_json_and_every_format_says_it(ledger: Ledger, val
         assert not [loss for loss in export.losses if "result" in loss.what or "part" in loss.what], name
     if value == {"temperature": 20}:
         assert "temperature" in json.dumps((await ledger.export("c", "chat")).payload)
+
+
+@pytest.mark.parametrize("name", sorted(WRITERS))
+async def test_a_part_of_a_result_is_sent_or_said_to_be_lost(ledger: Ledger, name: str) -> None:
+    empty = File(data=b"", media_type="image/png")
+    made = {"kind": "provider", "opaque": {"provider": "somebody", "payload": {"n": "kept"}}}
+    for conversation, given in (("empty", empty), ("made", [made])):
+        async with ledger.run(conversation) as run:
+            await run.message("user", "q")
+            await run.tool_result(await run.tool_call("look", {}), given)
+        export = await ledger.export(conversation, name)
+        assert export.losses or "kept" in json.dumps(export.payload), conversation
 
 
 async def test_text_and_parts_of_a_result_are_what_they_were(ledger: Ledger) -> None:

@@ -141,6 +141,8 @@ class _Writer:
         for part in result_parts(block.parts):
             if part.kind == "media" and write_part(part) is None:
                 self.losses.append(Loss(f"there is no form for such media ({part.media_type})", message.id, block.number))
+            if part.kind == "provider" and payload_for(part, PROVIDER) is None:
+                self.losses.append(Loss("a part of a result that only its maker reads", message.id, block.number))
         self.items.append(item | extra_of(message, EXTRA, self.repairs))
 
     def _own(self, message: Message, block: Block) -> list[dict[str, Any]]:
