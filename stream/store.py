@@ -41,8 +41,9 @@ class EventStore(Protocol):
         append_id: str | None = None,
         producer: Producer | None = None,
     ) -> AppendResult:
-        """Stores the events as one whole behind the head; returns when they are durable.
+        """Stores the events as one whole behind the head; returns when they are durable, with their numbers.
 
+        With `expected_seq` only where that is the head; the answer to no events is `(head + 1, head)`.
         Retries are safe: the same `append_id`, `expected_seq` and content give the first answer again; a
         producer's repeat is answered as `duplicate`. Raises `SeqConflict`, `ProducerFenced`, `ProducerGap`,
         `InvalidEvent`, `StoreFull`, `StoreBusy`, and `ValueError` for an `append_id` without `expected_seq` or
@@ -62,7 +63,7 @@ class EventStore(Protocol):
         """Takes in a stream of another store as a whole: numbers, times, floor, origin and watermarks are kept.
 
         Only for an id that never had an event: raises `SeqConflict` otherwise. Raises `InvalidEvent` for events that
-        do not go on from the floor without a gap.
+        do not go on from the floor without a gap, and `ValueError` for neither events nor a floor.
         """
         ...
 
@@ -75,11 +76,11 @@ class EventStore(Protocol):
         ...
 
     async def bounds(self, stream_id: str) -> Bounds:
-        """Floor, head and origin as they are now."""
+        """Floor, head and origin as they are now; all 0 for an unknown stream."""
         ...
 
     async def producer(self, stream_id: str, producer_id: str) -> Producer | None:
-        """The watermark of a producer: its newest epoch and the number of its newest append there."""
+        """The watermark of a producer: its newest epoch and the number of its newest append there; None if unknown."""
         ...
 
     async def wait(self, stream_id: str, *, after: int) -> None:
@@ -94,11 +95,14 @@ class EventStore(Protocol):
         ...
 
     async def truncate(self, stream_id: str, *, through: int) -> Bounds:
-        """Raises the floor to `through` at once, never lowers it; the rows go later. `0 <= through <= head`."""
+        """Raises the floor to `through` at once, never lowers it; the rows go later. Gives the bounds from then on.
+
+        What is truncated is gone for good: `ledger.compact` asks before who needs it. Raises `ValueError` beyond the head.
+        """
         ...
 
     async def delete(self, stream_id: str, *, expected_head: int | None = None) -> None:
-        """Drops all events and snapshots. Head and watermarks stay, so no number is ever used again.
+        """Drops all events and snapshots. Head and watermarks stay, so no number is ever used again; an unknown one is fine.
 
         With `expected_head` only what was known goes: raises `SeqConflict`, and drops nothing, where the head is another.
         """
@@ -121,7 +125,7 @@ class EventStore(Protocol):
         ...
 
     def streams(self, *, prefix: str = "") -> AsyncIterator[StreamInfo]:
-        """All streams that ever had an event, by id."""
+        """All streams that ever had an event, in the order of their ids: those whose id begins with `prefix`."""
         ...
 
     async def close(self) -> None:
