@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
-from ledger import Ledger, Run
+from ledger import File, Ledger, Run
 from projector.events import BODIES
 from tests.provider_server import serve_providers
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[1]
 PAGES: Final = ("README.md", "stream/README.md", "projector/README.md", "ledger/README.md", "tests/README.md")
 BLOCK: Final = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+EXAMPLE: Final = re.compile(r"\n\n((?: {4}.*(?:\n|$))+)")
 FRAME: Final = """\
 import asyncio
 
@@ -99,6 +100,24 @@ def test_the_code_of_the_pages_is_typed(tmp_path: Path) -> None:
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ | {"MYPYPATH": str(ROOT)}
     )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_examples_of_docstrings_run_twice(tmp_path: Path) -> None:
+    """Each stands in the block of a run, in a folder with the picture that it speaks of."""
+    (tmp_path / "cat.png").write_bytes(b"\x89PNG")
+    examples = [
+        re.sub(r"^    ", "", example, flags=re.MULTILINE)
+        for shown in (Ledger, Run, File, *vars(Ledger).values(), *vars(Run).values())
+        if callable(shown)
+        for example in EXAMPLE.findall(inspect.getdoc(shown) or "")
+    ]
+    assert len(examples) >= 2
+    body = 'async with ledger.run("examples") as run:\n' + textwrap.indent("\n".join(examples), " " * 4)
+    program = FRAME.format(body=textwrap.indent(body, " " * 8)).replace("import open_ledger", "import File, open_ledger")
+    (tmp_path / "run.py").write_text(RUN_ALL.format(programs=[program] * 2), encoding="utf-8")
+    command = [sys.executable, "-W", "error", "run.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

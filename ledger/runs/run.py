@@ -54,6 +54,11 @@ class Run:
     `on_error` says, `cancelled` by a cancellation. If the end can't be written the run stays open, to be recovered. Every
     method raises what an append in the background has failed with, `RunLost` when another writer has ended the run, and
     `RunEnded` when it was finished here; a call that is cancelled has taken in all or nothing. Times are in ms.
+
+        await run.message("user", "How warm is it?")
+        call = await run.tool_call("weather", {"city": "Oslo"})
+        await run.tool_result(call, {"celsius": 4})
+        await run.text("It is 4 degrees.")
     """
 
     def __init__(
