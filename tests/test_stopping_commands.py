@@ -170,7 +170,7 @@ def test_an_import_that_is_stopped_goes_on(shell: Shell, tmp_path: Path) -> None
     assert (code, out) == (130, "")
     assert re.search(r"stopped: no file is in whole, importing \S+ had come to \d+ of 60; the same command goes on", shown)
     assert shell.run("verify") == "everything is as it should be\n"
-    assert shell.run(*words).splitlines()[-1].startswith("1 files: 60 conversations, ")
+    assert shell.run(*words).splitlines()[-1].startswith("1 file: 60 conversations, ")
     assert {info["runs"] for info in shell.read("conversations")["conversations"]} == {30}
 
 
