@@ -16,7 +16,7 @@ from ledger.admin.output import counted, print_json, print_line, print_warning, 
 from ledger.errors import LedgerError
 from ledger.kinds import check_conversation_id
 from ledger.transfer.adoption import ImportedLog, without_beginning
-from ledger.transfer.file_import import ImportedHistory, ImportReport, check_format, import_source, open_source
+from ledger.transfer.file_import import EMPTY_PATH, ImportedHistory, ImportReport, check_format, import_source, open_source
 from ledger.transfer.files import FileError
 from ledger.transfer.formats import AUTO, FORMATS, TAILFOLD
 from ledger.transfer.sources import bases_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ledger.transfer.file_import import Look, RefusedFile, Source
 
 Files = Annotated[
-    list[Path],
+    list[str],
     typer.Argument(help="Files, gzipped or not, or folders of them, in any format that is known.", metavar="FILE..."),
 ]
 Into = Annotated[str | None, typer.Option(help="Take it in under this id; for files of one conversation.", metavar="ID")]
@@ -64,9 +64,12 @@ def import_(
     --skip-broken the rest of a file is taken in where a part of it can't be read; that is told, and the exit code is 1.
     """
     check_format(format_name)
+    if "" in files:
+        raise ValueError(EMPTY_PATH)
+    paths = list(map(Path, files))
     if into is not None:
         check_conversation_id(into)
-        if any(path.is_dir() for path in files):
+        if any(path.is_dir() for path in paths):
             raise ValueError("--into is for files of one conversation, not for a folder: leave it out")
     work, reports = LongWork(), list[ImportReport]()
 
@@ -76,12 +79,12 @@ def import_(
         return f"{done}{now}; the same command goes on, and adds nothing twice"
 
     with stoppable(where_it_stands), ExitStack() as stack:
-        bases = bases_of(list(dict.fromkeys(path for path in files if not path.is_dir())))
+        bases = bases_of(list(dict.fromkeys(path for path in paths if not path.is_dir())))
         look = partial(open_source, format_name=format_name, into=into, skip_broken=skip_broken)
         sources = {path: _open(stack, path, bases[path], look) for path in bases}
 
         async def job(ledger: Ledger) -> None:
-            for path in files:
+            for path in paths:
                 if path.is_dir():
                     report = await ledger.import_file(path, format=format_name, skip_broken=skip_broken, progress=work)
                     reports.append(report)
@@ -94,7 +97,7 @@ def import_(
                 [_why(one) for report in reports for one in report.refused],
                 [one for report in reports for one in report.broken],
             )
-            _tell(told, as_json=as_json, is_short=any(path.is_dir() for path in files))
+            _tell(told, as_json=as_json, is_short=any(path.is_dir() for path in paths))
             if told.refused or told.broken:
                 raise ProblemsFound
 

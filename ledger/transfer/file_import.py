@@ -90,6 +90,9 @@ class Source(NamedTuple):
         return next((section for section in self.sections if section.header.floor > section.header.origin), None)
 
 
+EMPTY_PATH: Final = "an empty path names no file: name one, or this folder as `.`"
+
+
 async def import_file(
     ledger: Engine,
     path: str | PathLike[str],
@@ -101,7 +104,9 @@ async def import_file(
 ) -> ImportReport:
     """Takes in a file, or every file below a folder; see `Ledger.import_file`."""
     check_format(format)
-    path = Path(check_kind("path", path, str | PathLike, "a path"))
+    if check_kind("path", path, str | PathLike, "a path") == "":  # of a variable that is not set; it would be this folder
+        raise ValueError(EMPTY_PATH)
+    path = Path(path)
     ledger = ledger.writing
     if await anyio.Path(path).is_dir():
         if into is not None:
