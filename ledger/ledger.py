@@ -133,7 +133,7 @@ class Ledger:
 
         Raises `FileError` with the place and the way out for a file that can't be read, is of no such format, or holds what
         can't be stored, `ImportDiffers` where the conversation holds something else in its place, `ValueError` for a
-        format that is none, and for `into` with a folder, `InvalidId`.
+        format that is none, an empty path, and for `into` with a folder, `InvalidId`.
         """
         return await do.import_file(self.engine, path, format=format, into=into, skip_broken=skip_broken, progress=progress)
 

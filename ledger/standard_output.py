@@ -1,4 +1,4 @@
-"""JSON that standard output can take, whatever its encoding is."""
+"""JSON, and signs of drawings, that standard output can take, whatever its encoding is."""
 
 from __future__ import annotations
 
@@ -18,3 +18,12 @@ def writable_json(line: str) -> str:
     except UnicodeEncodeError:
         return _NO_ASCII.sub(lambda found: dump(found[0])[1:-1], line)
     return line
+
+
+def drawn(sign: str, plain: str) -> str:
+    """The sign, or what stands for it in ASCII where standard output has none for it."""
+    try:
+        sign.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return plain
+    return sign

@@ -54,6 +54,22 @@ def test_events_begin_where_the_log_begins_and_say_so(shell: Shell) -> None:
     assert told(shell, "events", "c", "--json", "--after", str(floor)) == (0, events, "")
 
 
+def test_events_that_were_erased_are_not_promised_elsewhere(shell: Shell) -> None:
+    async def erase_and_go_on(ledger: Ledger) -> None:
+        await converse(ledger)
+        await ledger.erase("c")
+        await ledger.erase("d")
+        async with ledger.run("d", run_id="r5") as run:
+            await run.message("user", "again")
+        await ledger.compact("d")
+
+    fill(shell, erase_and_go_on)
+    assert "(what was said in them was erased): what follows begins at event" in told(shell, "events", "c", "--json")[2]
+    origin = shell.read("snapshot", "d")["origin"]
+    err = told(shell, "events", "d", "--json")[2]
+    assert f"(to {origin} they were erased, of the others `tailfold show` has what was said): none is left" in err
+
+
 def test_an_export_behind_a_compaction_has_all_that_is_kept_and_names_its_format(shell: Shell, tmp_path: Path) -> None:
     fill(shell, converse)
     before = shell.read("show", "c", "--branch", "all")["messages"]

@@ -19,6 +19,7 @@ from projector.events import to_event
 from projector.formats import STREAMS
 from projector.formats.shared.history import run_id_of
 from stream import InvalidId
+from tests.ledger_commands import run_each
 from tests.test_commands import Shell
 from tests.test_detection import SMALLEST, of_lines, of_sse
 
@@ -257,3 +258,15 @@ def test_nothing_but_the_commands_needs_the_command_line() -> None:
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             wrong += [(path, name) for name in names if name.startswith(("ledger.admin", "typer", "rich"))]
     assert not wrong
+
+
+async def test_an_empty_path_is_not_this_folder(ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a shell makes of a variable that is not set would take in all that lies here."""
+    (tmp_path / "talk.json").write_text(json.dumps(TALK))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="must name a file or a folder"):
+        await ledger.import_file("")
+    [(code, out, err)] = run_each(Shell(tmp_path), [["import", ""]])
+    assert (code, out) == (2, "")
+    assert "must name a file or a folder" in err
+    assert len((await ledger.import_file(".")).conversations) == 1

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from structlog.testing import capture_logs
 from ledger import open_ledger, standard_output
 from ledger.admin.shapes import iso
 from ledger.admin.speech import MOST_LINES, Told, brief, describe
+from ledger.admin.tables import Rows, print_rows
 from ledger.admin.wrapping import wrapped
 from ledger.tables.counts import count
 from projector import Block, Message
@@ -112,6 +114,15 @@ def test_json_stays_json_where_there_are_no_signs_for_it(monkeypatch: pytest.Mon
     narrow = standard_output.writable_json(line)
     assert narrow.isascii()
     assert json.loads(narrow) == json.loads(line)
+
+
+@pytest.mark.parametrize(("encoding", "line"), [("ascii", "------"), ("utf-8", "──────")])
+def test_a_drawing_is_made_of_signs_that_there_are(monkeypatch: pytest.MonkeyPatch, encoding: str, line: str) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding, write_through=True))
+    print_rows(Rows("", ("column",), [["cell"]]))
+    assert written.getvalue().decode() == f"column\n{line}\ncell\n"
+    assert standard_output.drawn("●", "*") == ("*" if encoding == "ascii" else "●")
 
 
 # for people

@@ -12,7 +12,7 @@ from stream import follow as follow_stream
 
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
-    from stream import Event
+    from stream import Bounds, Event
 
 
 async def print_events(ledger: Ledger, conversation: str, *, after: int, follow: bool, as_json: bool) -> None:
@@ -21,7 +21,7 @@ async def print_events(ledger: Ledger, conversation: str, *, after: int, follow:
     head = bounds.head
     while True:
         if after < bounds.floor:
-            print_warning(_told(conversation, after, bounds.floor, bounds.head))
+            print_warning(_told(conversation, after, bounds))
             after = bounds.floor
         if not follow and after >= head:
             await ledger.open_runs(conversation)  # says so if there is no such conversation
@@ -36,10 +36,16 @@ async def print_events(ledger: Ledger, conversation: str, *, after: int, follow:
             bounds = await ledger.store.bounds(conversation)
 
 
-def _told(conversation: str, after: int, floor: int, head: int) -> str:
+def _told(conversation: str, after: int, bounds: Bounds) -> str:
+    floor, head, origin = bounds.floor, bounds.head, bounds.origin
     rest = f"what follows begins at event {floor + 1}" if floor < head else f"none is left, the next one is {head + 1}"
-    gone = f"conversation {conversation!r}: events {after + 1} to {floor} are gone from its log"
-    return f"{gone} (`tailfold show` has what was said): {rest}"
+    if floor <= origin:
+        left = "what was said in them was erased"
+    elif after < origin:
+        left = f"to {origin} they were erased, of the others `tailfold show` has what was said"
+    else:
+        left = "`tailfold show` has what was said"
+    return f"conversation {conversation!r}: events {after + 1} to {floor} are gone from its log ({left}): {rest}"
 
 
 def _print(event: Event, *, as_json: bool) -> None:

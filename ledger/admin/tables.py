@@ -11,6 +11,7 @@ from rich.text import Text
 from ledger.admin.output import columns_of_terminal, print_line, print_view
 from ledger.admin.wrapping import wrapped
 from ledger.signs import one_line
+from ledger.standard_output import drawn
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -72,7 +73,7 @@ def _widths(rows: Rows, width: int | None) -> list[int] | None:
 def _print_table(rows: Rows, widths: Sequence[int]) -> None:
     numbers = {at for at in range(len(widths)) if all(isinstance(row[at], int | None) for row in rows.cells)}
     print_view(Text(_joined(rows.columns, widths, numbers), "bold"))
-    print_view(Text(_joined(["─" * width for width in widths], widths, numbers), "dim"))
+    print_view(Text(_joined([drawn("─", "-") * width for width in widths], widths, numbers), "dim"))
     for row in rows.cells:
         cells = [
             wrapped(_shown(cell), width) if name in rows.prose else [_shown(cell)]

@@ -15,6 +15,7 @@ from ledger.admin.output import columns_of_terminal, counted, print_drawing, pri
 from ledger.admin.speech import brief
 from ledger.admin.tables import TABLES_FROM
 from ledger.signs import one_line
+from ledger.standard_output import drawn
 from projector.tree import resolve
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ class _Drawer:
         """On a narrow terminal what is said stands below, as much of it as there is room for; ids are there whole."""
         width = self._width if self._width is not None and self._width < TABLES_FROM else None
         is_active = node.id in self._active
-        text = Text("● " if is_active else "○ ", style="bold" if is_active else "dim")
+        text = Text(drawn("● ", "* ") if is_active else drawn("○ ", "o "), style="bold" if is_active else "dim")
         text.append(one_line(node.id))
         if line is not None:
             text.append(f"  {line.role}", style="cyan")
@@ -209,7 +210,7 @@ class _Drawer:
         if node.id in self._forks:
             text.append(f"  fork: {len(self._forks[node.id].children)} turns follow", style="bold magenta")
         if node.id == self._leaf:
-            text.append("  ← the active path ends here", style="bold")
+            text.append(f"  {drawn('←', '<-')} the active path ends here", style="bold")
         if line is not None and width is not None:
             said = Text(f"  {one_line(line.text)}", style="" if is_active else "dim")
             said.truncate(max(width - _LEVEL_COLUMNS * (2 * level + 1), _LEAST_SHOWN), overflow="ellipsis")

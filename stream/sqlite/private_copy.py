@@ -29,6 +29,7 @@ _MOST_IN_MEMORY_BYTES: Final = 64 * 1024 * 1024
 _BUSY_LIMIT_S: Final = 10.0
 _REST: Final = 3  # of a large file that others write all the time: three parts of the time it is not copied
 _PAGES_AT_ONCE: Final = 4096
+_TICK_NS: Final = 20_000_000  # in such steps a file's time moves: what comes in the same one may look as before
 _LOOK: Final = "SELECT count(*) FROM sqlite_schema"
 
 
@@ -43,7 +44,7 @@ class PrivateCopy(Database):
     is_private_copy = True
 
     def __init__(self, path: str) -> None:
-        self._seen = see(path)
+        self._seen, self._may_have_missed = see(path), False
         super().__init__(path, "normal")
         self._kind = MEMORY if self._seen.file[2] <= _MOST_IN_MEMORY_BYTES else NAMELESS
         self._connections = Connections(self._kind)
@@ -76,7 +77,7 @@ class PrivateCopy(Database):
             is_gone = True
         if is_gone:
             self._presence = _Gone(self.path)
-        elif seen != self._seen and time.monotonic() >= self._rests_until:
+        elif (seen != self._seen or self._may_have_missed) and time.monotonic() >= self._rests_until:
             began_at = time.monotonic()
             await self._writer.run(self._fill_anew)
             for installing in self._installing:
@@ -100,6 +101,7 @@ class PrivateCopy(Database):
         while True:
             try:
                 self._seen = see(self.path)
+                self._may_have_missed = self._seen.is_younger_than(_TICK_NS)
                 with open_untouched(self.path) as source:
                     source.execute("BEGIN")  # of one moment, however many steps it takes
                     source.execute(_LOOK).fetchone()

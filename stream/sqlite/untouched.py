@@ -8,12 +8,13 @@ and its log are copied to a folder of this user alone, which is gone at the end.
 from __future__ import annotations
 
 import os
-from contextlib import closing, contextmanager, suppress
+import time
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
 
-from stream.errors import StoreBusy, StoreUnusable
+from stream.errors import StoreBusy, StoreFull, StoreUnusable, StreamError
 from stream.sqlite.errors import FAILURES
 from stream.sqlite.files import refusal
 from stream.sqlite.handles import is_open_here, open_handle
@@ -33,6 +34,11 @@ class Seen(NamedTuple):
     file: tuple[int, ...]
     wal: tuple[int, ...]
     journal: tuple[int, ...]
+
+    def is_younger_than(self, age_ns: int) -> bool:
+        """Whether one of them was changed so lately that what comes right behind that could not be told from it."""
+        latest_ns = max(found[3] for found in self if found)
+        return abs(time.time_ns() - latest_ns) < age_ns
 
 
 def see(place: str) -> Seen:
@@ -114,33 +120,62 @@ def _is_readable_by(place: str, uri: str) -> bool:
 @contextmanager
 def _private_copy(place: str) -> Iterator[str]:
     """A copy of the file and of what lies beside it, as they were at one moment."""
-    import shutil  # noqa: PLC0415 - the one way of three that is seldom gone
-    import tempfile  # noqa: PLC0415 - the same
+    from stream.sqlite.private_folder import COPY, private_folder  # noqa: PLC0415 - the one way of three that is seldom gone
 
-    folder = tempfile.mkdtemp(prefix="tailfold-")
-    try:
-        copy = str(Path(folder) / "copy.db")
+    with ExitStack() as stack:
         try:
-            before = see(place), _header(place)
-            for side in ("", "-wal", "-journal"):  # the log last: it holds whatever was moved into the file meanwhile
-                with suppress(FileNotFoundError):
-                    _copy(f"{place}{side}", f"{copy}{side}")
-            after = see(place), _header(place)
+            copy = str(stack.enter_context(private_folder()) / COPY)
         except OSError as error:
-            raise refusal(error, copy) from error
+            raise _no_place(place, error) from error
+        before = see(place), _header(place)
+        for side in ("", "-wal", "-journal"):  # the log last: it holds whatever was moved into the file meanwhile
+            _copy(place, side, f"{copy}{side}")
+        after = see(place), _header(place)
         is_same = before == after if before[0].journal or after[0].journal else before[1] == after[1]
         if not is_same:
             raise StoreBusy(f"{place}: another process has written while it was read: try again")
         yield copy
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _copy(source: str, target: str) -> None:
-    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with Path(source).open("rb") as bytes_in, open(descriptor, "wb") as bytes_out:  # noqa: PTH123 - of a descriptor
-        while piece := bytes_in.read(_PIECE_BYTES):
-            bytes_out.write(piece)
+def _copy(place: str, side: str, target: str) -> None:
+    """Nothing where there is nothing. What is wrong is said of the place where it is."""
+    try:
+        bytes_in = Path(f"{place}{side}").open("rb")  # noqa: SIM115 - closed below
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _unread(place, side, error) from error
+    with bytes_in:
+        try:
+            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except OSError as error:
+            raise _no_place(place, error) from error
+        with open(descriptor, "wb", buffering=0) as bytes_out:  # noqa: PTH123 - of a descriptor
+            while piece := _read(place, side, bytes_in):
+                try:
+                    while piece:
+                        piece = piece[bytes_out.write(piece) :]
+                except OSError as error:
+                    raise _no_place(place, error) from error
+
+
+def _read(place: str, side: str, file: IO[bytes]) -> bytes:
+    try:
+        return file.read(_PIECE_BYTES)
+    except OSError as error:
+        raise _unread(place, side, error) from error
+
+
+def _unread(place: str, side: str, error: OSError) -> StoreUnusable:
+    return StoreUnusable(place, f"{Path(place).name}{side} can't be read ({error.strerror}): mend that, or look at a copy")
+
+
+def _no_place(place: str, error: OSError) -> StreamError:
+    """It is not the file that is wrong, but where its copy is to lie."""
+    way_out = "it is read by a copy, which lies in the folder for temporary files: name another one by TMPDIR"
+    if isinstance(refusal(error, place), StoreFull):
+        return StoreFull(f"{place}: there is no room left for a copy: {way_out}")
+    return StoreUnusable(place, f"no copy of it can be made ({error.strerror}): {way_out}")
 
 
 def _header(place: str) -> bytes:
@@ -150,6 +185,8 @@ def _header(place: str) -> bytes:
             return log.read(_WAL_HEADER_BYTES)
     except FileNotFoundError:
         return b""
+    except OSError as error:
+        raise _unread(place, "-wal", error) from error
 
 
 def _uri(place: str) -> str:
