@@ -185,6 +185,7 @@ def test_a_result_that_was_none_gives_way_to_the_real_one() -> None:
     assert [repair.what for repair in written.repairs] == ["the first result of c was none, the second one is sent"]
 
 
+@pytest.mark.heavy
 def test_naughty_strings_pass_through_every_place() -> None:
     for string in naughty():
         said = [
@@ -206,6 +207,7 @@ def test_naughty_strings_pass_through_every_place() -> None:
 
 @given(paths())
 @settings(max_examples=150, deadline=None)
+@pytest.mark.heavy
 def test_any_path_goes_out_and_comes_back_the_same(path: list[Message]) -> None:
     written = write(path)
     assert (written.losses, written.repairs) == ((), ())

@@ -94,6 +94,7 @@ def test_random_conversations_come_back_the_same(steps: list[random_talks.Step])
     asyncio.run(check())
 
 
+@pytest.mark.heavy
 def test_the_commands_write_and_read_it(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     (tmp_path / "other").mkdir()

@@ -85,6 +85,7 @@ async def test_a_listing_looks_at_what_has_moved_since_the_last_one(
 
 
 @EVERYWHERE
+@pytest.mark.heavy
 async def test_the_trips_of_a_listing_do_not_grow(tmp_path: Path, *, elsewhere: bool) -> None:
     async with open_one(tmp_path, elsewhere=elsewhere) as ledger:
         trips = []

@@ -216,6 +216,7 @@ def test_a_recording_that_is_cut_off_ends_incomplete_and_what_came_stays(shell: 
     assert [run["outcome"] for run in shell.read("runs")] == ["incomplete"]
 
 
+@pytest.mark.heavy
 def test_an_error_in_the_stream_fails_the_run_and_keeps_what_came(shell: Shell, tmp_path: Path) -> None:
     file = tmp_path / "error.jsonl"
     error = '{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}'

@@ -256,6 +256,7 @@ async def test_a_damaged_chunk_stays_by_itself_and_keeps_nothing_behind_it_from_
             await check(store, 3, [3])
 
 
+@pytest.mark.heavy
 async def test_a_packing_takes_no_more_streams_than_are_quickly_written(tmp_path: Path) -> None:
     """Of batches that have few streams in common one transaction takes a few, and the next one goes on."""
     path = tmp_path / "log.db"

@@ -96,6 +96,7 @@ def test_naughty_strings_go_out_as_they_came(said: str) -> None:
 
 @given(HISTORIES)
 @settings(max_examples=150, deadline=None)
+@pytest.mark.heavy
 def test_any_history_is_taken(messages: list[Message]) -> None:
     export = write(messages)
     check_bedrock(json.loads(json.dumps(export.payload)))
@@ -315,6 +316,7 @@ def test_a_wrong_shape_is_a_violation_and_no_exception(payload: Any) -> None:
 
 
 @needs_data
+@pytest.mark.heavy
 def test_what_converse_took_is_taken_and_goes_out_the_same() -> None:
     count = 0
     for name, request, _, _ in recorded("/converse"):

@@ -152,6 +152,7 @@ async def test_what_is_kept_of_a_path_stays_good_while_bodies_move(tmp_path: Pat
         assert look(path, "SELECT amended > ? FROM conversations", amended) == [(1,)]
 
 
+@pytest.mark.heavy
 async def test_a_cold_path_unpacks_each_of_its_pages_once_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However few rows are read at a time."""
     path = tmp_path / "c.db"

@@ -34,6 +34,7 @@ def named(canary: Canary) -> str:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("canary", CANARIES, ids=named)
+@pytest.mark.heavy
 async def test_a_canary_is_caught_by_the_case_that_names_its_fault(canary: Canary) -> None:
     naming = [case for case in QUICK if case.claim.__name__ == canary.caught_by]
     assert naming

@@ -269,6 +269,7 @@ async def test_a_position_below_the_floor_or_of_another_store_gets_a_snapshot_of
                 bounds = await ledger.store.bounds("c")
 
 
+@pytest.mark.heavy
 async def test_nothing_is_a_position_only_for_who_was_told_so(tmp_path: Path, short_pauses: None) -> None:
     """An unknown conversation is refused; one that went with an older copy of the store is waited for."""
     del short_pauses
@@ -295,6 +296,7 @@ async def test_the_position_is_the_one_that_is_given_and_not_one_in_the_address(
     assert b"after" not in requests[0]
 
 
+@pytest.mark.heavy
 async def test_a_silent_connection_is_given_up_and_a_heartbeat_keeps_one(short_pauses: None) -> None:
     del short_pauses
     connections = 0

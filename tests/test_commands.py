@@ -115,6 +115,7 @@ def test_a_follower_sees_what_another_process_writes(shell: Shell) -> None:
     assert seen == list(range(1, len(seen) + 1))
 
 
+@pytest.mark.heavy
 def test_compaction_is_tried_then_done_and_the_transcript_stays(shell: Shell) -> None:
     shell.play()
     before = shell.read("show", "c")
@@ -128,6 +129,7 @@ def test_compaction_is_tried_then_done_and_the_transcript_stays(shell: Shell) ->
     assert len(shell.read("show", "c")["messages"]) == 2
 
 
+@pytest.mark.heavy
 def test_an_open_run_is_shown_recovered_once_and_then_told_as_it_ended(shell: Shell) -> None:
     shell.play()
     with subprocess.Popen(
@@ -190,6 +192,7 @@ def test_what_a_model_said_does_not_steer_the_terminal(shell: Shell, tmp_path: P
     assert "\\ud83d" in shown
 
 
+@pytest.mark.heavy
 def test_every_command_that_prints_data_prints_it_as_json_with_the_promised_keys(shell: Shell) -> None:
     file = ["--format", "anthropic", "--conversation", "c"]
     told = [json.loads(line) for line in shell.run("play", str(SAMPLE), *file, "--json").splitlines()]
@@ -222,6 +225,7 @@ def test_a_follower_begins_after_a_number_and_waits_for_what_comes(shell: Shell)
     assert (first["seq"], first["type"]) == (run["end_seq"] + 1, "run.started")
 
 
+@pytest.mark.heavy
 def test_the_demo_tells_a_person_what_it_proved_and_leaves_nothing_behind(shell: Shell, tmp_path: Path) -> None:
     said = shell.run("demo")
     steps = ("  user      Does the night train", "→ find_trains {", "← NJ 471", "was killed (SIGKILL)", "is refused",

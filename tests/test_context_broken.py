@@ -220,6 +220,7 @@ def hangs(*_: object) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("process", [mutates, raises, hangs, lambda *_: None, lambda *_: [1], lambda *_: [{"role": "system"}]])
+@pytest.mark.heavy
 async def test_a_history_plugin_that_misbehaves_is_passed_over_with_a_reason(
     ledger: Ledger, process: Callable[..., object]
 ) -> None:

@@ -190,6 +190,7 @@ async def test_a_damaged_page_of_runs_is_named_with_its_runs(tmp_path: Path) -> 
         assert all(any(f"run 'r{number}'" in what for what in named) for number in range(5))
 
 
+@pytest.mark.heavy
 async def test_a_flipped_bit_in_pages_and_rows_gives_the_right_data_or_a_named_error(tmp_path: Path) -> None:
     path, copy = tmp_path / "c.db", tmp_path / "flipped.db"
     async with open_ledger(str(path)) as ledger:

@@ -104,6 +104,7 @@ def test_an_old_run_that_is_recovered_hides_nothing_unless_it_is_selected(shell:
 
 
 @pytest.mark.parametrize("end", ["completed", "cancelled", "cancel", *(pytest.param(e, marks=SELDOM) for e in SELDOM_SEEN)])
+@pytest.mark.heavy
 def test_what_is_asked_of_a_run_that_has_ended_changes_nothing_and_is_told(shell: Shell, end: str) -> None:
     """It is an error only where another end was asked for."""
 
@@ -202,6 +203,7 @@ def test_what_is_erased_is_nowhere_in_the_file(shell: Shell) -> None:
     assert "3 messages in 4 runs" in shell.run("erase", "c", "--yes")  # the counts of all its lives
 
 
+@pytest.mark.heavy
 def test_several_are_erased_by_one_command(shell: Shell) -> None:
     fill(shell, talk)
 

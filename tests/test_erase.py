@@ -284,6 +284,7 @@ async def interleave(ledger: Ledger, seed: int) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
+@pytest.mark.heavy
 async def test_copies_that_sqlite_left_in_the_free_room_of_pages_are_gone_too(tmp_path: Path, place: str) -> None:
     """What is deleted is overwritten, but not the copies a page keeps of rows that were moved to its neighbour."""
     for seed in (42, 43, 69, 77):
@@ -297,6 +298,7 @@ async def test_copies_that_sqlite_left_in_the_free_room_of_pages_are_gone_too(tm
             assert len(await ledger.transcript("a", branch="all")) == 12
 
 
+@pytest.mark.heavy
 async def test_canary_copies_in_the_free_room_of_pages_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(erasure, "clean_file", empty_wal_only)
     left: set[str] = set()

@@ -105,6 +105,7 @@ async def test_who_is_named_twice_is_erased_once(tmp_path: Path) -> None:
         assert (told.conversation, told.messages, told.is_proven) == ("c", 8, True)
 
 
+@pytest.mark.heavy
 async def test_one_that_dies_in_the_middle_is_finished_by_whoever_comes_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

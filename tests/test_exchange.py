@@ -51,6 +51,7 @@ def events_of(shell: Shell, conversation_id: str) -> list[Event]:
 # the same log again
 
 
+@pytest.mark.heavy
 def test_what_is_imported_is_exported_as_the_same_bytes(shell: Shell, other: Shell, tmp_path: Path) -> None:
     fill(shell, much)
     exported = shell.run("export", "--all")
@@ -83,6 +84,7 @@ def test_each_line_is_one_json_object_of_ascii_behind_a_header_for_each_conversa
     assert shell.run("export", "é 3").splitlines() == exported.splitlines()[-headers[2]["head"] - 1 :]
 
 
+@pytest.mark.heavy
 def test_a_gzipped_export_is_the_same_each_time_and_is_imported_like_a_plain_one(
     shell: Shell, other: Shell, tmp_path: Path
 ) -> None:
@@ -108,6 +110,7 @@ def test_a_file_that_can_be_read_only_once_is_imported_too(shell: Shell, other: 
     assert other.run("export", "--all").encode() == exported
 
 
+@pytest.mark.heavy
 def test_an_open_run_is_carried_over_and_can_be_recovered(shell: Shell, other: Shell, tmp_path: Path) -> None:
     fill(shell, lambda ledger: record(ledger, "c", [*turns(1), started("r", "q0.1"), *said("r", "r.1", "half")]))
     shell.run("export", "c", "--output", str(tmp_path / "c.jsonl"))
@@ -158,6 +161,7 @@ def test_media_that_are_gone_are_named(shell: Shell, tmp_path: Path) -> None:
 # once, however often
 
 
+@pytest.mark.heavy
 def test_what_is_there_already_is_skipped(shell: Shell, other: Shell, tmp_path: Path) -> None:
     fill(shell, much)
     shell.run("export", "--all", "--output", str(tmp_path / "all.jsonl"))
@@ -174,6 +178,7 @@ def test_what_is_there_already_is_skipped(shell: Shell, other: Shell, tmp_path: 
     assert "0 events added, 7 were there, it ends at 7" in other.run("import", str(tmp_path / "all.jsonl"))
 
 
+@pytest.mark.heavy
 def test_what_came_since_is_added(shell: Shell, other: Shell, tmp_path: Path) -> None:
     fill(shell, lambda ledger: record(ledger, "c", turns(2)))
     shell.run("export", "c", "--output", str(tmp_path / "1.jsonl"))
@@ -242,6 +247,7 @@ def test_another_content_at_the_same_number_names_the_line_and_adds_nothing(shel
     assert [info["conversation"] for info in other.read("conversations")["conversations"]] == ["c"]
 
 
+@pytest.mark.heavy
 def test_a_conversation_is_taken_in_under_another_id(shell: Shell, tmp_path: Path) -> None:
     fill(shell, lambda ledger: record(ledger, "c", turns(2)))
     shell.run("export", "c", "--output", str(tmp_path / "c.jsonl"))
@@ -270,6 +276,7 @@ def test_an_export_says_which_events_are_gone(shell: Shell, tmp_path: Path) -> N
     assert "events 1 to 14 are gone from its log, the export holds none" in told
 
 
+@pytest.mark.heavy
 def test_an_erased_conversation_does_not_come_back_under_its_id(shell: Shell, other: Shell, tmp_path: Path) -> None:
     fill(shell, lambda ledger: record(ledger, "c", turns(2)))
     shell.run("export", "c", "--output", str(tmp_path / "c.jsonl"))

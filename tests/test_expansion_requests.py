@@ -236,6 +236,7 @@ def test_texts_are_ranges_and_ids_go_before_nothing() -> None:
 
 
 @pytest.mark.parametrize("piece", ["{", '{"a":', '{"a": "', "[{", '{"a": 1000000000000000000000000000000}'])
+@pytest.mark.heavy
 def test_an_answer_that_is_made_to_be_slow_is_read_in_time(piece: str) -> None:
     start = time.process_time()
     read_request(piece * 30_000 + "expand-message")

@@ -132,6 +132,7 @@ def test_a_cut_parts_neither_pairs_nor_marks(text: str, n: int) -> None:
         assert not (shown.endswith("\ud83d") and rest.startswith("\ude00"))
 
 
+@pytest.mark.heavy
 def test_ten_thousand_messages_take_less_than_their_json() -> None:
     path = [said(f"m{number}") for number in range(10_000)]
     choices = choices_for({one.id: ExpirationPolicy(5, "remove") for one in path})

@@ -208,6 +208,7 @@ async def test_only_followers_of_what_moved_look_again(stores: list[SqliteStore]
     assert not looks
 
 
+@pytest.mark.heavy
 async def test_where_much_has_moved_all_followers_look(stores: list[SqliteStore], monkeypatch: pytest.MonkeyPatch) -> None:
     """More than a page of streams, and the one that is followed behind them."""
     monkeypatch.setattr("stream.wakeups.MAX_WAIT_S", 60.0)

@@ -101,6 +101,7 @@ def test_a_state_stays_what_it_was_when_it_is_folded_on_in_two_ways(projector: P
 @BOTH
 @settings(max_examples=size(smoke=60, full=150), deadline=None)
 @given(st.lists(any_event, max_size=25), st.integers(0, 25))
+@pytest.mark.heavy
 def test_no_event_makes_a_fold_raise_and_the_snapshot_law_holds(
     projector: Projector[State], drawn: list[tuple[str, bytes]], cut: int
 ) -> None:

@@ -99,6 +99,7 @@ def test_a_command_that_is_killed_says_so_and_the_next_one_is_whole(server: Fork
     assert server.run(*words, "verify").stdout == b"everything is as it should be\n"
 
 
+@pytest.mark.heavy
 def test_a_command_that_does_not_end_is_ended_and_leaves_its_answer_to_nobody(
     server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,6 +118,7 @@ BROKEN: Final = {
 }
 
 
+@pytest.mark.heavy
 def test_a_plugin_that_can_not_be_loaded_is_neither_added_nor_moved(shell: History) -> None:
     file = shell.folder / "plugin_history_mine.py"
     for code, why in BROKEN.items():

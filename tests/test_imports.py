@@ -145,6 +145,7 @@ SESSIONS: Final = files("claude-code-log", "sessions/*.jsonl*") + files("pi-mono
 @needs_data
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SESSIONS, ids=lambda path: path.name)
+@pytest.mark.heavy
 async def test_recorded_sessions_grow_as_well(path: Path, tmp_path: Path) -> None:
     lines = read_lines(path)
     seed = random.randrange(2**32)

@@ -29,6 +29,7 @@ def shell(tmp_path: Path) -> Shell:
 # conversations
 
 
+@pytest.mark.heavy
 def test_conversations_come_newest_first_in_pages_that_a_cursor_joins(shell: Shell) -> None:
     async def job(ledger: Ledger) -> None:
         for number in range(7):
@@ -120,6 +121,7 @@ def test_text_that_is_no_utf_8_is_refused(shell: Shell) -> None:
 # runs
 
 
+@pytest.mark.heavy
 def test_runs_are_listed_by_what_has_become_of_them(shell: Shell) -> None:
     fill(shell, talk)
     assert {run["run_id"]: run["status"] for run in shell.read("runs")} == {
@@ -140,6 +142,7 @@ def test_a_run_that_a_later_turn_replaced_is_superseded(shell: Shell) -> None:
 # show
 
 
+@pytest.mark.heavy
 def test_show_gives_the_active_path_another_one_or_all_of_it(shell: Shell) -> None:
     fill(shell, talk)
 

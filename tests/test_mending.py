@@ -386,6 +386,7 @@ def test_mended_text_is_utf8_and_sound_text_is_left_alone(text: str, refuse_nul:
 
 @settings(max_examples=300)
 @given(HISTORIES, st.sampled_from([RULES, STRICT, LOOSE, replace(RULES, turns_combine=True)]))
+@pytest.mark.heavy
 def test_mending_keeps_its_word_whatever_is_broken(history: list[Message], rules: Rules) -> None:
     before = [replace(original) for original in history]
     mended = mend(history, rules)

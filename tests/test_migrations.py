@@ -282,6 +282,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.heavy
 async def test_four_processes_open_an_old_file_at_once_and_one_of_them_migrates_it(old: Path, tmp_path: Path) -> None:
     children = [
         subprocess.Popen([sys.executable, "-c", OPENING, str(old)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -228,6 +228,7 @@ async def test_a_file_of_before_lists_its_conversations_and_no_other_streams(tmp
     assert sorted(known) == ["gone", "named", "talk"]
 
 
+@pytest.mark.heavy
 def test_the_commands_pass_over_other_streams_and_say_so(shell: Shell) -> None:
     async def job(ledger: Ledger) -> None:
         await ledger.record("c", [*turns(1), new("another.type", x=1), *turns(1, "z", "q0.1")])

@@ -64,6 +64,7 @@ def read_cumulative(chunks: list[str]) -> dict[str, dict[str, Any]]:
     return usage
 
 
+@pytest.mark.heavy
 def test_recordings_that_are_played_by_the_command_are_shown_as_they_were_recorded(shell: Shell) -> None:
     paths = [path for path in STREAMS if any(name in path.name for name in THROUGH_THE_SHELL)]
     assert len(paths) == len(THROUGH_THE_SHELL)
@@ -83,6 +84,7 @@ def test_recordings_that_are_played_by_the_command_are_shown_as_they_were_record
     assert shell.run("verify") == "everything is as it should be\n"
 
 
+@pytest.mark.heavy
 def test_a_recording_that_breaks_off_is_shown_as_far_as_it_came(shell: Shell, tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print("seed", seed)

@@ -101,6 +101,7 @@ def test_a_log_configured_late_is_spoken_to(caplog: pytest.LogCaptureFixture) ->
 
 
 @pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.heavy
 def test_there_is_one_way_to_say_something(package: str) -> None:
     """No module asks structlog for a logger of its own: that one would print where nobody configured it."""
     wrong = []

@@ -80,6 +80,7 @@ async def test_begins_that_are_called_off_leave_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["memory:", "c.db"])
+@pytest.mark.heavy
 async def test_a_begin_that_is_called_off_anywhere_is_gone_or_ended_as_cancelled(tmp_path: Path, url: str) -> None:
     found = set()
     moments = range(40) if FULL or url == "memory:" else [0, *sorted(random.sample(range(1, 40), 12))]

@@ -136,6 +136,7 @@ def test_the_command_says_what_was_passed_over_and_ends_with_one(tmp_path: Path)
     shell.run("import", "--skip-broken", str(path), code=2)
 
 
+@pytest.mark.heavy
 def test_of_our_own_exports_the_conversations_that_are_whole_are_taken(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     for name in ("a", "b", "c"):

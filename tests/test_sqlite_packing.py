@@ -233,6 +233,7 @@ async def test_a_producer_that_sends_ahead_is_stored_in_order_across_batches(tmp
         assert [event.data for event in own] == [b"%d" % n for n in range(600)]
 
 
+@pytest.mark.heavy
 async def test_an_append_of_many_large_events_is_read_in_bounded_pages(tmp_path: Path) -> None:
     piece = MAX_PAGE_BYTES // 16
     async with open_store(str(tmp_path / "log.db"), durability="normal") as store:

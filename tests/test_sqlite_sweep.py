@@ -79,6 +79,7 @@ async def test_a_deleted_stream_is_swept_too(tmp_path: Path) -> None:
     await store.close()
 
 
+@pytest.mark.heavy
 async def test_a_slice_is_bounded_in_bytes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = await open_store(str(tmp_path / "a.db"), durability="normal")
     assert isinstance(store, SqliteStore)

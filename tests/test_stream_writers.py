@@ -184,6 +184,7 @@ def bodies_of(path: list[Message]) -> list[list[ev.Body]]:
 
 @settings(deadline=None)
 @given(paths(), st.randoms(use_true_random=False))
+@pytest.mark.heavy
 def test_runs_that_interleave_say_all_that_each_says(path: list[Message], chance: Any) -> None:
     runs = bodies_of(path)
     waiting, order = [list(run) for run in runs], []

@@ -280,6 +280,7 @@ async def test_slow_followers_hold_nothing(store: Store) -> None:
     assert tails._kept_bytes == 0  # nobody is left
 
 
+@pytest.mark.heavy
 async def test_a_slow_follower_holds_no_page_of_large_events_behind_many_small_ones(store: Store) -> None:
     await store.append("s", [*new(3000), *new(40, 300_000), *new(10)])
     seen, sizes = list[int](), list[int]()

@@ -87,6 +87,7 @@ def commands(name: str, folder: Path) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("name", NAMES, ids=["escapes", "markup", "lines"])
+@pytest.mark.heavy
 def test_no_command_lets_what_others_wrote_steer_the_terminal(shell: Shell, tmp_path: Path, name: str) -> None:
     fill(shell, converse)
     told = run_each(shell, commands(name, tmp_path))
@@ -105,6 +106,7 @@ def test_what_is_markup_to_others_is_shown_as_it_is(shell: Shell) -> None:
         assert MARKUP in shell.run(*words), words
 
 
+@pytest.mark.heavy
 def test_a_name_of_two_lines_makes_no_line_of_its_own(shell: Shell) -> None:
     async def name(ledger: Ledger) -> None:
         async with ledger.run("a\nverified: all is well", run_id="x\ty") as run:

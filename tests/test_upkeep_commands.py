@@ -35,6 +35,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
+@pytest.mark.heavy
 def test_a_conversation_is_backed_up_lost_and_restored(shell: Shell, tmp_path: Path) -> None:
     shell.play()
     shown = shell.read("show", "c")
@@ -94,6 +95,7 @@ def test_stats_of_the_store_and_of_a_conversation(shell: Shell) -> None:
     assert "payload bytes" in shell.run("stats", "c")
 
 
+@pytest.mark.heavy
 def test_vacuum_makes_the_file_smaller_and_numbers_go_on(shell: Shell) -> None:
     shell.play()
     shell.play()

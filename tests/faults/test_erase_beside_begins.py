@@ -64,6 +64,7 @@ async def intend_and_die(ledger: Ledger, diary: Diary, conversation: str) -> Non
 
 
 @pytest.mark.parametrize("place", ["one file", "two files"])
+@pytest.mark.heavy
 async def test_who_writes_beside_an_erase_is_told_or_lives_whole(
     tmp_path: Path, chance: random.Random, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,6 +144,7 @@ async def whole_and_lost(store: EventStore, told: list[Told], final: dict[str, l
     return sum(each.seq > heads[each.stream_id] for each in told)
 
 
+@pytest.mark.heavy
 async def test_a_power_cut_with_normal_durability_takes_a_tail_and_nothing_else(tmp_path: Path, chance: random.Random) -> None:
     """That something is lost here shows that the model of power loss models something."""
     entries = record(tmp_path, "write", "normal", chance)

@@ -31,6 +31,7 @@ async def open_files(_: Parent, folder: str, name: str, files: int) -> list[list
     return results
 
 
+@pytest.mark.heavy
 def test_eight_processes_open_the_same_new_files_at_once(tmp_path: Path) -> None:
     """Known faults K41, K66: no error, one incarnation, no number twice."""
     files = size(smoke=5, full=50)
@@ -102,6 +103,7 @@ async def work_and_follow(_: Parent, path: str, number: int, count: int, total: 
     return [told, seen]
 
 
+@pytest.mark.heavy
 def test_followers_in_four_processes_see_what_all_of_them_append_beside_sweeps(tmp_path: Path) -> None:
     """Known faults K14, K16, K23: each seq once, in order, everywhere the same; what was acknowledged is where it says."""
     count = size(smoke=100, full=1000)

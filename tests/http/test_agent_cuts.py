@@ -67,6 +67,7 @@ def test_a_recorded_run_cut_anywhere_is_valid_and_exact(path: Path) -> None:
 
 
 @needs_data
+@pytest.mark.heavy
 async def test_a_recorded_run_is_followed_over_http_from_where_it_stands(tmp_path: Path) -> None:
     for number, path in enumerate(random.Random(1).sample(RECORDED, 12)):
         [[run]] = conversation_of(path)

@@ -69,6 +69,7 @@ async def test_a_task_that_fails_ends_nobody_who_follows() -> None:
         assert service.followers.is_closed
 
 
+@pytest.mark.heavy
 async def test_a_connection_on_which_no_request_becomes_whole_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEAD_S", 0.3)
     with listen("127.0.0.1", 0) as listener:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         (("--max-connections", "0"), "1"),
     ],
 )
+@pytest.mark.heavy
 def test_what_can_not_be_served_is_said(tmp_path: Path, words: tuple[str, ...], why: str) -> None:
     shell = Shell(tmp_path)
     assert why in shell.run("serve", *words, code=2)
