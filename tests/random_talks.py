@@ -235,11 +235,12 @@ class Talk:
         told = await self.ledger.recover(self.conversation, run_id, action, select=select)
         events = await self.ledger.store.read(self.conversation, after=before)
         ended = [("run.recovered", run_id)] if run_id in model.open else []
-        if ended and model.runs[run_id].status == "open":
+        is_first = bool(ended) and model.runs[run_id].status == "open"  # of its id: a second one leaves nothing to select
+        if is_first:
             assert told.recovered == action
         model = await self.model()
         left = [kept.id for kept in model.everything if kept.run == run_id and kept.on_path]
-        chosen = [("branch.selected", left[-1])] if select and left and ended else []
+        chosen = [("branch.selected", left[-1])] if select and left and is_first else []
         assert [(event.type, _about(event)) for event in events] == [*ended, *chosen]
 
     async def record(self, *events: NewEvent) -> None:
