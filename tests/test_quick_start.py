@@ -83,6 +83,22 @@ for words in (["--help"], ["--data", {data!r}, "conversations"]):
     assert not looked & NOT_BY_LISTING
 
 
+def test_a_command_that_lives_long_leaves_no_garbage(tmp_path: Path) -> None:
+    """What is imported is not looked through; from then on the collector looks as in any other program."""
+    program = """
+import gc, sys
+before = gc.get_threshold()
+sys.argv = ["tailfold", "--data", "none.db", "stats"]
+from ledger.admin import main
+try:
+    main()
+except SystemExit:
+    assert gc.get_threshold() == before, gc.get_threshold()
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_format_is_loaded_when_it_is_asked_for() -> None:
     [before, after] = loaded("from projector.formats import READERS; sorted(READERS); tell(); READERS['pi']; tell()")
     assert {name for name in after - before if name.startswith("projector.formats.")} >= {"projector.formats.pi"}

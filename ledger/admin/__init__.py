@@ -3,12 +3,13 @@
 import gc
 import sys
 
+from ledger.admin import imports_at_rest
 from stream.extras import MissingExtra, needs
 
 
 def main() -> None:
     """The command `tailfold`."""
-    gc.set_threshold(100_000, 50, 100)  # what is imported stays, and need not be looked through again and again
+    imports_at_rest.begin()
     try:
         with needs("admin", "tailfold"):
             from ledger.admin.app import run_app  # noqa: PLC0415 - the extra may be missing
@@ -18,7 +19,7 @@ def main() -> None:
     except KeyboardInterrupt:  # before anything was begun
         sys.exit(130)
     code = run_app()
-    gc.freeze()  # nor is it at the end, where that takes longer than most commands
+    gc.freeze()  # the interpreter looks once more at its end, which takes longer than most commands
     sys.exit(code)
 
 

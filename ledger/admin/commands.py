@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import typer
 
+from ledger.admin import imports_at_rest
 from ledger.admin.program import NAMES_OF_HELP, Command, Commands, with_settings
 from stream.extras import needs
 
@@ -98,6 +99,7 @@ def load(name: str) -> Any:
     """Imports a command, or a group of them, and makes what Typer runs of it."""
     with needs("admin", f"the command {name}"):
         module = import_module(f"ledger.admin.{PLACES[name].module}")
+    imports_at_rest.end()
     found = getattr(module, f"{name}_app", None)
     if found is None:
         found = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
