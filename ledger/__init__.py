@@ -6,9 +6,9 @@ is the only one.
 
 from typing import TYPE_CHECKING
 
-from ledger.neighbours import check_neighbours as _check_neighbours
+from ledger.name_clashes import check_names as _check_names
 
-_check_neighbours()
+_check_names()
 
 if TYPE_CHECKING:
     from ledger.context.context import Context
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ledger.transfer.files import FileError
     from ledger.transfer.importing import ImportResult
 else:
-    from stream.on_demand import on_demand as _on_demand
+    from stream.lazy_names import on_demand as _on_demand
 
     __getattr__, __dir__ = _on_demand(
         __name__,

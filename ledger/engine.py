@@ -49,7 +49,7 @@ class Engine:
     def writing(self) -> Engine:
         """This, for what changes something. Raises `StoreUnusable` where it was opened only to be looked at."""
         if self.tables.database.is_private_copy:
-            from stream.sqlite.looking import only_looked_at  # noqa: PLC0415 - only where it is looked at
+            from stream.sqlite.read_only_store import only_looked_at  # noqa: PLC0415 - only where it is looked at
 
             raise only_looked_at(self.tables.database.path)
         return self
@@ -107,6 +107,6 @@ class Engine:
 
 def _only_read(store: EventStore) -> EventStore:
     """What callers are given of a log that is only looked at: what catching up does to its copy is nobody else's."""
-    from stream.sqlite.looking import LookedAtStore  # noqa: PLC0415 - only where it is looked at
+    from stream.sqlite.read_only_store import LookedAtStore  # noqa: PLC0415 - only where it is looked at
 
     return LookedAtStore.over(store) if isinstance(store, SqliteStore) else store

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ledger.upkeep.reconcile import reconcile
     from stream.sqlite.statistics import store_statistics
 else:
-    from stream.on_demand import on_demand as _on_demand
+    from stream.lazy_names import on_demand as _on_demand
 
     __getattr__, __dir__ = _on_demand(
         __name__,

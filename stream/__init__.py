@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from stream.snapshots import SnapshotStore, retain
     from stream.store import EventStore
 else:
-    from stream.on_demand import on_demand as _on_demand
+    from stream.lazy_names import on_demand as _on_demand
 
     __getattr__, __dir__ = _on_demand(
         __name__,

@@ -31,6 +31,7 @@ from tests.odd_values import (
     NO_TEXT,
     NO_WAIT,
 )
+from tests.open_talks import open_talk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -261,12 +262,7 @@ async def held(ledger: Ledger) -> list[Any]:
 @pytest.fixture
 async def ledger(anyio_backend: object) -> AsyncIterator[Ledger]:
     del anyio_backend
-    async with open_ledger("memory:") as opened:
-        async with opened.run("c", run_id="r") as run:
-            await run.message("user", "SECRET")
-        late = await opened.begin_run("c", run_id="open")
-        await late.message("user", "still open")
-        await late.flush()
+    async with open_talk() as opened:
         yield opened
 
 

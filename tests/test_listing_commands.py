@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ledger.admin.shapes import iso
+from ledger.admin.json_shapes import iso
 from stream import NewEvent, open_store
 from tests.ledger_commands import fill, record, refuse_each, talk, turns
 from tests.talk import finished, new

@@ -21,6 +21,7 @@ from tests.odd_values import (
     NO_PARTS,
     NO_TEXT,
 )
+from tests.open_talks import open_talk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -64,12 +65,7 @@ SAID: Final = {"outcome": "is no outcome", "chunk": "expected"}
 @pytest.fixture
 async def ledger(anyio_backend: object) -> AsyncIterator[Ledger]:
     del anyio_backend
-    async with open_ledger("memory:") as opened:
-        async with opened.run("c", run_id="r") as run:
-            await run.message("user", "SECRET")
-        late = await opened.begin_run("c", run_id="open")
-        await late.message("user", "still open")
-        await late.flush()
+    async with open_talk() as opened:
         yield opened
 
 

@@ -16,8 +16,8 @@ from rich.cells import cell_len
 from structlog.testing import capture_logs
 
 from ledger import open_ledger, standard_output
-from ledger.admin.shapes import iso
-from ledger.admin.speech import MOST_LINES, Told, brief, describe
+from ledger.admin.json_shapes import iso
+from ledger.admin.messages_in_words import MOST_LINES, Told, brief, describe
 from ledger.admin.tables import Rows, print_rows
 from ledger.admin.wrapping import wrapped
 from ledger.tables.counts import count

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
+from ledger.admin.json_shapes import of_message
 from ledger.admin.listing import Select, read_selections
+from ledger.admin.messages_in_words import brief
 from ledger.admin.options import AsJson, Conversation, with_ledger
 from ledger.admin.output import print_json, print_line
 from ledger.admin.rendering import report_of, tell_changes
-from ledger.admin.shapes import of_message
-from ledger.admin.speech import brief
 from ledger.admin.tables import Rows, print_rows
 from ledger.history.discovery import discover, load_chain
 from ledger.history.settings import read_configuration

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import msgspec
 import typer
 
+from ledger.admin.json_shapes import of_conversation, of_run
 from ledger.admin.options import (
     AsJson,
     Conversation,
@@ -20,7 +21,6 @@ from ledger.admin.options import (
     with_ledger,
 )
 from ledger.admin.output import counted, print_json, print_line, progress
-from ledger.admin.shapes import of_conversation, of_run
 from ledger.errors import UnknownConversation, UnknownRun
 from ledger.signs import one_line
 from stream.limits import check_id

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from ledger.admin.erased import print_erased, told_of_erased
+from ledger.admin.json_shapes import of_conversation, of_run
 from ledger.admin.log_events import print_events
 from ledger.admin.options import AsJson, Conversation, ProblemsFound, check_text, with_ledger
 from ledger.admin.output import columns_of_terminal, moment, print_json, print_line, print_warning
 from ledger.admin.remote import print_remote
-from ledger.admin.shapes import of_conversation, of_run
 from ledger.admin.tables import Rows, print_rows
 from ledger.admin.transcripts import OfLog, print_transcript
 from ledger.errors import LedgerBehind, LedgerDiverged

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ledger.admin.json_shapes import of_event
 from ledger.admin.output import event_record, print_json, print_record, print_warning
-from ledger.admin.shapes import of_event
 from projector.json_text import InvalidJson, plain, readable
 from stream import Truncated
 from stream import follow as follow_stream

@@ -11,10 +11,10 @@ import msgspec
 import typer
 
 from ledger.admin.erased import erased, print_erased
+from ledger.admin.json_shapes import of_erased, with_iso
 from ledger.admin.long_work import stoppable
 from ledger.admin.options import AsJson, refuse_to_write, with_ledger
 from ledger.admin.output import moment, print_json, print_line, progress
-from ledger.admin.shapes import of_erased, with_iso
 from ledger.admin.tables import print_pairs
 from ledger.errors import LedgerError, UnknownConversation
 from ledger.tables.counts import count

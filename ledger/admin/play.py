@@ -12,10 +12,10 @@ import anyio
 import typer
 from anyio.lowlevel import checkpoint
 
+from ledger.admin.json_shapes import of_run
 from ledger.admin.long_work import stoppable
 from ledger.admin.options import AsJson, ProblemsFound, with_ledger
 from ledger.admin.output import counted, print_json, print_line
-from ledger.admin.shapes import of_run
 from ledger.errors import UnknownRun
 from ledger.kinds import check_conversation_id
 from ledger.transfer.formats import AUTO

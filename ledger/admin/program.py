@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ledger.admin.examples import EXAMPLES
-from ledger.admin.unchecked import leave_unchecked
+from ledger.admin.typer_checks import leave_unchecked
 
 if TYPE_CHECKING:
     from collections.abc import Callable

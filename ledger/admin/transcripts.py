@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from ledger.admin import erased
+from ledger.admin.json_shapes import of_erased, of_message, of_open_run
+from ledger.admin.messages_in_words import Told, describe
 from ledger.admin.output import columns_of_terminal, print_json, print_line, print_view
-from ledger.admin.shapes import of_erased, of_message, of_open_run
-from ledger.admin.speech import Told, describe
 from ledger.tables.runs import models_of
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from rich.text import Text
 from rich.tree import Tree as Drawing
 
 from ledger.admin.erased import print_erased
+from ledger.admin.messages_in_words import brief
 from ledger.admin.options import AsJson, Conversation, with_ledger
 from ledger.admin.output import columns_of_terminal, counted, print_drawing, print_json
-from ledger.admin.speech import brief
 from ledger.admin.tables import TABLES_FROM
 from ledger.signs import one_line
 from ledger.standard_output import drawn

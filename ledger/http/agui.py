@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ledger.exports import with_media
-from ledger.http.pieces import fit, in_pieces
+from ledger.http.agui_pieces import fit, in_pieces
 from ledger.http.watched import events_behind, look_at
 from projector.formats.agui.stream_events import WITHDRAWN
 from projector.formats.agui.stream_writer import AguiStreamWriter

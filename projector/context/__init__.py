@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from projector.context.stage import Shaped, Source, Stage
     from projector.context.summaries import Summarizer, SummaryMaker
 else:
-    from stream.on_demand import on_demand as _on_demand
+    from stream.lazy_names import on_demand as _on_demand
 
     __getattr__, __dir__ = _on_demand(
         __name__,

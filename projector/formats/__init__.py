@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from projector.formats.format import Export, FormatError, StreamEnd, StreamFormat
     from projector.formats.registry import READERS, STREAM_WRITERS, STREAMS, WRITERS, write_stream
 else:
-    from stream.on_demand import on_demand as _on_demand
+    from stream.lazy_names import on_demand as _on_demand
 
     __getattr__, __dir__ = _on_demand(
         __name__,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ledger.http import pieces
+from ledger.http import agui_pieces as pieces
 from projector import events as ev
 from projector.events import to_event
 from projector.json_text import raw

@@ -9,7 +9,7 @@ from typing import Final
 _NAMES: Final = ("stream", "projector")
 
 
-def check_neighbours() -> None:
+def check_names() -> None:
     """Raises `ImportError` where another `stream` or `projector` is found, as one of the user's own beside his program."""
     home = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120 - as the finder writes it, whatever its links
     for name in _NAMES:
