@@ -307,10 +307,15 @@ def test_memory_does_not_grow_with_the_stream() -> None:
     _, _, stream = feed(RUN, *text("m", "x")[:-1])
     piece = event("TEXT_MESSAGE_CONTENT", messageId="m", delta="word " * 20)
     stream.feed(piece)
+
+    def grown() -> int:
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(5000):
+            stream.feed(piece)
+        return tracemalloc.get_traced_memory()[0] - before
+
     tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-    for _ in range(5000):
-        stream.feed(piece)
-    grown = tracemalloc.get_traced_memory()[0] - before
-    tracemalloc.stop()
-    assert grown < 20_000
+    try:  # a thread that another test has left may take some of it once, a stream that keeps its pieces each time
+        assert min(grown() for _ in range(3)) < 20_000
+    finally:
+        tracemalloc.stop()
