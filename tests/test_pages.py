@@ -80,7 +80,7 @@ def providers() -> Iterator[dict[str, str]]:
 def test_the_code_of_a_page_runs_twice(page: str, tmp_path: Path, providers: dict[str, str]) -> None:
     """One piece after the other in a fresh folder, and again: a newcomer tries it again."""
     programs = [block.program for block in BLOCKS if block.page == page]
-    assert programs or page == "stream/README.md"
+    assert programs
     (tmp_path / "run.py").write_text(RUN_ALL.format(programs=programs * 2), encoding="utf-8")
     command = [sys.executable, "-W", "error", "run.py"]
     done = subprocess.run(
@@ -96,6 +96,8 @@ def test_the_code_of_the_pages_is_typed(tmp_path: Path) -> None:
         name = f"{block.page.partition('.')[0].replace('/', '_').lower()}_{block.number}.py"
         (tmp_path / name).write_text(block.program, encoding="utf-8")
         names.append(name)
+    (tmp_path / "docstrings.py").write_text(program_of_docstrings(), encoding="utf-8")
+    names.append("docstrings.py")
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={ROOT / '.mypy_cache'}", *names]
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ | {"MYPYPATH": str(ROOT)}
@@ -103,9 +105,8 @@ def test_the_code_of_the_pages_is_typed(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_examples_of_docstrings_run_twice(tmp_path: Path) -> None:
-    """Each stands in the block of a run, in a folder with the picture that it speaks of."""
-    (tmp_path / "cat.png").write_bytes(b"\x89PNG")
+def program_of_docstrings() -> str:
+    """Their examples, one after the other, in the block of a run."""
     examples = [
         re.sub(r"^    ", "", example, flags=re.MULTILINE)
         for shown in (Ledger, Run, File, *vars(Ledger).values(), *vars(Run).values())
@@ -114,8 +115,13 @@ def test_the_examples_of_docstrings_run_twice(tmp_path: Path) -> None:
     ]
     assert len(examples) >= 2
     body = 'async with ledger.run("examples") as run:\n' + textwrap.indent("\n".join(examples), " " * 4)
-    program = FRAME.format(body=textwrap.indent(body, " " * 8)).replace("import open_ledger", "import File, open_ledger")
-    (tmp_path / "run.py").write_text(RUN_ALL.format(programs=[program] * 2), encoding="utf-8")
+    return FRAME.format(body=textwrap.indent(body, " " * 8)).replace("import open_ledger", "import File, open_ledger")
+
+
+def test_the_examples_of_docstrings_run_twice(tmp_path: Path) -> None:
+    """In a folder with the picture that they speak of."""
+    (tmp_path / "cat.png").write_bytes(b"\x89PNG")
+    (tmp_path / "run.py").write_text(RUN_ALL.format(programs=[program_of_docstrings()] * 2), encoding="utf-8")
     command = [sys.executable, "-W", "error", "run.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
