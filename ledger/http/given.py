@@ -7,9 +7,13 @@ from typing import Any, Final
 import msgspec
 
 from ledger.http.frames import SNAPSHOT
-from projector.json_text import InvalidJson, decode, split, split_array
+from projector.json_text import InvalidJson, decode
+from projector.json_text import split as split_object
 from stream import NewEvent
 from stream.http import Problem
+from stream.http.durable.messages import MANY_COMMAS
+from stream.http.durable.messages import split as split_body
+from stream.limits import MAX_APPEND_EVENTS
 
 GIVEN: Final[dict[str, Any]] = {
     "type": "array",
@@ -31,11 +35,12 @@ _FAST: Final = msgspec.json.Decoder(list[_Given])
 
 
 def read_events(body: bytes) -> list[NewEvent]:
-    """The events. Raises `Problem`: 400 for what is no JSON, 422 with index and why for another form."""
+    """The events. Raises `Problem`: 400 for what is no JSON, 422 with index and why for another form, 413 for too many."""
     try:
         if not body.isascii():
             body.decode()
-        events = [NewEvent(one.type, bytes(one.data)) for one in _FAST.decode(body)]
+        found = _FAST.decode(body) if body.count(b",") <= MANY_COMMAS else None
+        events = _read_slowly(body) if found is None else [NewEvent(one.type, bytes(one.data)) for one in found]
     except (msgspec.MsgspecError, ValueError, RecursionError):  # wrong, or legal all the same
         events = _read_slowly(body)
     for index, event in enumerate(events):
@@ -45,18 +50,16 @@ def read_events(body: bytes) -> list[NewEvent]:
 
 
 def _read_slowly(body: bytes) -> list[NewEvent]:
-    try:
-        if not isinstance(decode(body), list):
-            raise Problem(422, "invalid_events", "the body is a JSON array of events, each an object with type and data")
-        items = split_array(body.decode())
-    except InvalidJson as error:
-        raise Problem(400, "invalid_json", f"the body is no JSON: {error}") from error
-    return [_read_one(index, item) for index, item in enumerate(items)]
+    """Of an array no more is looked at than may be appended at once."""
+    items = split_body(body, "application/json", most=MAX_APPEND_EVENTS)
+    if body.lstrip()[:1] != b"[":
+        raise Problem(422, "invalid_events", "the body is a JSON array of events, each an object with type and data")
+    return [_read_one(index, item.decode()) for index, item in enumerate(items)]
 
 
 def _read_one(index: int, item: str) -> NewEvent:
     try:
-        fields = split(item)
+        fields = split_object(item)
         kind = decode(fields.pop("type", "null"))
     except InvalidJson as error:
         raise _refuse(index, f"an event is an object with type and data: {error}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tracemalloc
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -14,7 +15,9 @@ import pytest
 
 from ledger import open_ledger
 from ledger.http.frames import encode_batch, one_line
+from ledger.http.given import read_events
 from stream import Event, NewEvent
+from stream.http import Problem
 from tests.http.clients import HTTP, follow
 from tests.serving import serve
 from tests.talk import finished, new, said, started
@@ -137,6 +140,20 @@ def test_what_can_not_be_taken_is_refused_with_its_place_and_nothing_is_kept(
     )  # fmt: skip
     assert told["detail"]
     assert HTTP.get(chat).status_code == 404
+
+
+@pytest.mark.parametrize("one", [b"1", b'{"type":"a","data":{}}'])
+def test_of_millions_no_more_is_looked_at_than_may_be_appended_at_once(one: bytes) -> None:
+    body = b"[" + b",".join([one] * 1_000_000) + b"]"
+    tracemalloc.start()
+    try:
+        with pytest.raises(Problem) as told:
+            read_events(body)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert told.value.status == 413
+    assert peak_bytes < 3 * len(body) + 8_000_000
 
 
 def test_a_body_of_another_type_or_above_the_limit_is_not_taken(chat: str) -> None:

@@ -17,7 +17,8 @@ _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _VALUE: Final = msgspec.json.Decoder(msgspec.Raw)
 _BLANKS: Final = re.compile(r"[ \t\r\n]*")
 _BLANK_BYTES: Final = b" \t\r\n"
-_MANY_COMMAS: Final = 500_000  # so many messages at once would take tens of MB, and a body has room for millions
+MANY_COMMAS: Final = 500_000
+"""So many messages at once would take tens of MB, and a body has room for millions: where there are more, one by one."""
 
 
 def is_json(media: str) -> bool:
@@ -44,7 +45,7 @@ def split(body: bytes, media: str, *, most: int) -> list[bytes]:
         return [body] if body else []
     try:
         text = body.decode()
-        messages = _split_anything(text, most) if body.count(b",") > _MANY_COMMAS else _split_fast(body)
+        messages = _split_anything(text, most) if body.count(b",") > MANY_COMMAS else _split_fast(body)
     except UnicodeDecodeError as error:
         raise Problem(400, "invalid_json", f"the body is no UTF-8: {error.reason} at byte {error.start}") from error
     except RecursionError as error:
