@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
-from stream import CorruptEvent, NewEvent
+from stream import CorruptEvent, NewEvent, open_store
+from stream.sqlite import packing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import AsyncIterator, Iterable
     from pathlib import Path
 
     from stream import EventStore
 
 MANY = 20
+
+
+def pack_early() -> Any:
+    """While it lasts 32 batches are enough to be packed: what is short meets it, too."""
+    return patch.object(packing, "_DUE_BATCHES", 32)
+
+
+@asynccontextmanager
+async def open_packing(url: str) -> AsyncIterator[EventStore]:
+    """A store in a process of its own that packs early."""
+    with pack_early():
+        async with open_store(url) as store:
+            yield store
 
 
 def counts(path: Path) -> tuple[int, int, int]:

@@ -9,16 +9,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
+import anyio
 import pytest
 
 from stream import CorruptEvent, NewEvent, SeqConflict, StoreClosed, open_store
-from stream.sqlite import SqliteStore
+from stream.sqlite import SqliteStore, batch_packing, packing
 from stream.sqlite.batch_packing import pack_batches, pack_prepared, prepare_batches
 from stream.sqlite.log_integrity import check_streams
 from stream.sqlite.statistics import stream_statistics
 from stream.sqlite.sweeping import Sweeper
 from tests.backends import flip
-from tests.batch_rounds import MANY, append_round, check, counts
+from tests.batch_rounds import MANY, append_round, check, counts, pack_early
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -87,9 +88,10 @@ async def test_a_damaged_number_of_a_stream_costs_no_event_and_bars_no_other_bat
         with closing(sqlite3.connect(path)) as raw:
             before = raw.execute("SELECT * FROM streams WHERE name = 's3'").fetchall()
             harm(raw, DAMAGE[damage])
-        for number in range(7, 120):
-            await append_round(store, number, others)
-        await store.append("other", [NewEvent("t", b"")])
+        with pack_early():
+            for number in range(7, 120):
+                await append_round(store, number, others)
+            await store.append("other", [NewEvent("t", b"")])
         assert counts(path)[0] < 40
         await check(store, 119, others)
         with pytest.raises(CorruptEvent):
@@ -268,10 +270,47 @@ async def test_a_packing_takes_no_more_streams_than_are_quickly_written(tmp_path
             assert (await store.database.transact(partial(pack_batches, after=0))).seen == 2  # type: ignore[union-attr]
             assert counts(path)[0] == left
         await check(store, 1, range(0, 2_400, 7))
-        for begin in range(0, 400 * 45, 400):  # they are packed as fast as they come
-            await append_round(store, 2, range(begin % 2_400, begin % 2_400 + 400))
-        await store.append("other", [NewEvent("t", b"")])
+        with pack_early():
+            for begin in range(0, 400 * 45, 400):  # they are packed as fast as they come
+                await append_round(store, 2, range(begin % 2_400, begin % 2_400 + 400))
+            await store.append("other", [NewEvent("t", b"")])
     assert counts(path)[0] < 40
+
+
+async def test_a_packing_takes_no_more_bytes_than_it_may_have_in_memory_and_one_batch_at_least(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with opened(path) as store:
+        for number in (1, 2, 3):
+            await append_round(store, number)
+        [(size_bytes,)] = await store.database.read("SELECT max(length(data)) FROM batches")
+        for most, seen in ((size_bytes + 1, 2), (1, 1)):
+            with patch.object(batch_packing, "_BYTES_AT_ONCE", most):
+                assert (await store.database.transact(partial(pack_batches, after=0))).seen == seen
+        await check(store, 3)
+
+
+async def test_batches_are_packed_when_there_are_many_or_much_is_in_them_or_nothing_comes_for_a_while(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+
+    async def are_packed_after(rounds: int) -> bool:
+        async with opened(path) as store:
+            for _ in range(rounds):
+                head = (await store.bounds("s0")).head
+                await append_round(store, head + 1)
+            await anyio.sleep(0.2)
+            left = counts(path)[0]
+            await check(store, head + 1)
+        return left == 0
+
+    with patch.object(packing, "_QUIET_BATCHES", 4), patch.object(packing, "_DUE_BATCHES", 6):
+        with patch.object(packing, "_QUIET_S", 60):
+            assert not await are_packed_after(5)
+            assert await are_packed_after(1)
+            with patch.object(packing, "_DUE_BYTES", 1):
+                assert await are_packed_after(1)
+        with patch.object(packing, "_QUIET_S", 0.05):
+            assert not await are_packed_after(3)
+            assert await are_packed_after(1)
 
 
 @pytest.mark.parametrize("meanwhile", ["packed", "truncated", "deleted", "grown"])

@@ -11,13 +11,20 @@ import pytest
 from stream import NewEvent, Producer, open_store
 from stream.sqlite.log_integrity import check_streams
 from tests.backends import flip
-from tests.batch_rounds import MANY, append_round, change, check, counts, harm
+from tests.batch_rounds import MANY, append_round, change, check, counts, harm, pack_early
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def _few_batches_are_enough() -> Iterator[None]:
+    with pack_early():
+        yield
 
 
 COLUMNS = ["heads", "marks", "places", "again", "data"]

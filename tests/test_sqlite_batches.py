@@ -13,15 +13,22 @@ import pytest
 from stream import AppendResult, Bounds, NewEvent, Producer, ProducerFenced, SeqConflict, open_store
 from stream.sqlite.batches import MAX_DATA_BYTES
 from stream.sqlite.inserts import MIN_BATCH
-from tests.batch_rounds import MANY, append_round, check, counts, know
+from tests.batch_rounds import MANY, append_round, check, counts, know, pack_early
 from tests.raw_bytes import readable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from stream import EventStore
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def _few_batches_are_enough() -> Iterator[None]:
+    with pack_early():
+        yield
 
 
 async def test_what_is_appended_at_once_is_one_row_and_reads_as_before(tmp_path: Path) -> None:

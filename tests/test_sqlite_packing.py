@@ -13,6 +13,7 @@ import pytest
 from stream import AppendResult, Bounds, CorruptEvent, Event, NewEvent, Producer, SeqConflict, StoreFull, open_store
 from stream.limits import MAX_PAGE_BYTES
 from tests.backends import flip
+from tests.batch_rounds import open_packing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +59,7 @@ async def test_a_busy_stream_becomes_chunks_and_reads_as_before(tmp_path: Path) 
 
 async def test_streams_side_by_side_are_packed_together(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
-    async with open_store(str(path)) as store:
+    async with open_packing(str(path)) as store:
         await asyncio.gather(*(fill(store, 40, f"s{n}") for n in range(50)))
         for n in range(50):
             check(await store.read(f"s{n}"), 1, 40)

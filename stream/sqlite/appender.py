@@ -174,7 +174,7 @@ class Appender:
         for request in stored:
             request.accept()
             wake(request.append.stream_id)
-        self._packer.count(stored, is_batch=insert.is_batch)
+        self._packer.count(insert, stored)
 
     async def _store(self, trip: Trip, batch: list[Request]) -> None:
         """Afterwards each request is stored, answered, or waiting again before all others."""

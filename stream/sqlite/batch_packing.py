@@ -20,12 +20,19 @@ if TYPE_CHECKING:
 ChunkRow = tuple[int, int, int, int, bytes]
 """A row of `chunks`: the key of its stream, its last number, how many events, its checksum and its data."""
 
-_AT_ONCE: Final = 32
+_AT_ONCE: Final = 128
+_BYTES_AT_ONCE: Final = 8 * 1024 * 1024
 _MOST_STREAMS: Final = 1_000
 _FEW_APPENDS: Final = 8
 _SMALL_CHUNK_BYTES: Final = 4 * 1024
 _INSERT_CHUNKS: Final = 200
-_OLDEST: Final = "SELECT pos, heads, places, again, data FROM batches WHERE pos > ? ORDER BY pos LIMIT ?"
+_OLDEST: Final = """
+SELECT pos, heads, places, again, data FROM batches WHERE pos > ?1 AND pos <= (
+  SELECT max(pos) FROM (
+    SELECT pos, sum(length(data)) OVER (ORDER BY pos) - length(data) AS bytes_before
+    FROM batches WHERE pos > ?1 ORDER BY pos LIMIT ?2)
+  WHERE bytes_before < ?3)
+ORDER BY pos"""
 _BEFORE: Final = """
 SELECT c.stream, c.last, c.n, c.crc, c.data FROM json_each(?1) AS begin
 CROSS JOIN chunks AS c ON c.stream = json_extract(begin.value, '$[0]') AND c.last = json_extract(begin.value, '$[1]')
@@ -117,7 +124,7 @@ async def pack_prepared(sql: Sql, prepared: Prepared) -> Packed:
 
 
 async def _look(sql: Sql, after: int) -> tuple[Sequence[Row], dict[int, _Stream]]:
-    rows, keys = _first(await sql(_OLDEST, (after, _AT_ONCE)))
+    rows, keys = _first(await sql(_OLDEST, (after, _AT_ONCE, _BYTES_AT_ONCE)))
     return rows, await _streams(sql, keys)
 
 

@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from stream.database import Row, Sql
     from stream.sqlite.batch_packing import Packed
     from stream.sqlite.database import Database
-    from stream.sqlite.inserts import Request
+    from stream.sqlite.inserts import Insert, Request
     from stream.sqlite.key_cache import Stream
 
 _LOG: Final = Logger("tailfold.stream")
-_DUE_BATCHES: Final = 32
+_DUE_BATCHES: Final = 128  # the more at once, the fewer and larger rows, and the longer who reads their streams looks
+_DUE_BYTES: Final = 8 * 1024 * 1024
+_QUIET_BATCHES: Final = 32  # as many go, too, when nothing is appended for a while
+_QUIET_S: Final = 0.25
 _DUE_APPENDS: Final = 32
 _FEW_STREAMS: Final = 16  # fewer wait until one of them has a lot: a commit is dear, and a few streams need it less
 _LATE_APPENDS: Final = 256
@@ -52,17 +55,19 @@ class Packer:
         self._due: list[Stream] = []
         self._is_late = False
         self._is_packing = self._is_closing = False
-        self._batches = batches
+        self._batches, self._batch_bytes = batches, 0
         self._damaged = 0
+        self._quiet: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[Packed] | None = None
 
-    def count(self, stored: Sequence[Request], *, is_batch: bool) -> None:
+    def count(self, insert: Insert, stored: Sequence[Request]) -> None:
         """What was stored is to be packed one day."""
-        if not is_batch:
+        if not insert.is_batch:
             for request in stored:
                 self._count(request.stream)
         elif stored:
             self._batches += 1
+            self._batch_bytes += len(insert.values[-1])
 
     def _count(self, stream: Stream) -> None:
         stream.unpacked += 1
@@ -74,10 +79,11 @@ class Packer:
 
     def pack_due(self) -> None:
         """Hands the batches, and the streams that have enough, to the writer, without waiting for it."""
-        if self._batches >= _DUE_BATCHES and not self._is_packing:
-            self._is_packing = True
-            self._task = asyncio.create_task(self._pack_batches(), name=f"tailfold packer of {self._database.path}")
-            self._task.add_done_callback(self._packed_batches)
+        if self._batches >= _DUE_BATCHES or self._batch_bytes >= _DUE_BYTES:
+            self._begin_batches()
+        elif self._batches >= _QUIET_BATCHES and self._quiet is None and not self._is_closing:
+            loop = asyncio.get_running_loop()
+            self._quiet = loop.call_later(_QUIET_S, self._pack_if_quiet, self._batches, self._batch_bytes)
         if (len(self._due) >= _FEW_STREAMS or self._is_late) and not self._is_packing:
             self._is_packing, self._is_late = True, False
             streams, self._due = self._due[:_PACK_STREAMS], self._due[_PACK_STREAMS:]
@@ -89,8 +95,24 @@ class Packer:
     async def close(self) -> None:
         """Ends what is under way, and begins no more: so the batches of many short-lived processes are packed, too."""
         self._is_packing = self._is_closing = True
+        if self._quiet is not None:
+            self._quiet.cancel()
         if self._task is not None:
             await asyncio.wait([self._task])
+
+    def _begin_batches(self) -> None:
+        if not self._is_packing:
+            self._is_packing = True
+            self._task = asyncio.create_task(self._pack_batches(), name=f"tailfold packer of {self._database.path}")
+            self._task.add_done_callback(self._packed_batches)
+
+    def _pack_if_quiet(self, *before: int) -> None:
+        """Nobody gathers any more, and whoever reads looks through what lies there."""
+        self._quiet = None
+        if before == (self._batches, self._batch_bytes):
+            self._begin_batches()
+        else:
+            self.pack_due()
 
     async def _pack_batches(self) -> Packed:
         """The writer is held, and the lock with it, for no longer than it takes to put in what is ready."""
@@ -100,10 +122,11 @@ class Packer:
     def _packed_batches(self, job: asyncio.Future[Packed]) -> None:
         self._is_packing = self._is_closing
         if self._has_failed(job):
-            self._batches = 0  # it is not tried again at once
+            self._batches = self._batch_bytes = 0  # it is not tried again at once
             return
         seen, self._damaged = job.result()
-        self._batches = max(0, self._batches - seen) if seen else 0
+        left = max(0, self._batches - seen) if seen else 0
+        self._batches, self._batch_bytes = left, left and self._batch_bytes * left // self._batches
         self.pack_due()
 
     def _packed(self, streams: Sequence[Stream], job: asyncio.Future[dict[int, int]]) -> None:

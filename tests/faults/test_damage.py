@@ -23,6 +23,7 @@ from stream import NewEvent, Producer, Snapshot, StreamError, open_store
 from stream.sqlite.integrity import check_file
 from stream.sqlite.log_integrity import check_snapshots, check_streams
 from stream.sqlite.scripts import read_scripts
+from tests.batch_rounds import open_packing
 from tests.faults.sizes import size
 
 if TYPE_CHECKING:
@@ -104,9 +105,9 @@ async def judge(path: Path, expected: Content) -> str:
 @pytest.fixture
 async def original(tmp_path: Path) -> tuple[Path, Content]:
     path = tmp_path / "original.db"
-    async with open_store(str(path)) as store:
+    async with open_packing(str(path)) as store:
         await fill(store)
-        await store.settle()  # type: ignore[union-attr]
+        await store.settle()  # type: ignore[attr-defined]
         return path, await content(store)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from stream import AppendResult, open_store
 from stream.testing.killing import Broken, Job, Record, kill_while
+from tests.batch_rounds import open_packing
 from tests.faults.sizes import size
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def integrity(path: Path) -> str:
 
 
 async def live_and_die(
-    path: Path, job: Job, record: Record, chance: random.Random, *, longest_s: float = 0.2, opener: Opener = open_store
+    path: Path, job: Job, record: Record, chance: random.Random, *, longest_s: float = 0.2, opener: Opener = open_packing
 ) -> None:
     """One life of a process, and what its successor finds. Every third time the next one is killed first."""
     seed, after_s = chance.randrange(2**32), chance.uniform(0, longest_s)

@@ -68,7 +68,9 @@ async def append_to_many(store: SqliteStore, first: int, end: int) -> None:
 async def write_until_batches_are_packed(store: SqliteStore) -> None:
     with patch.object(packing, "_DUE_BATCHES", ROUNDS):
         await append_to_many(store, ROUNDS, ROUNDS + 3)
-        await store.append("s", batch("behind"), producer=Producer("behind", 0, 0))  # the packing was before it
+        await store.append("s", batch("behind"), producer=Producer("behind", 0, 0))
+        while await store.database.read("SELECT 1 FROM batches LIMIT ? OFFSET ?", (1, ROUNDS - 1)):
+            await asyncio.sleep(0.001)
 
 
 async def write_beside_another(store: SqliteStore) -> None:

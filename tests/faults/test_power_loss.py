@@ -17,6 +17,7 @@ import pytest
 
 from stream import StreamError, open_store
 from stream.testing.killing import Job, Record, Told, work
+from tests.batch_rounds import pack_early
 from tests.faults.power import TOLD, Disk, Entry, build_recorder, read_entries
 from tests.faults.sizes import size
 
@@ -58,9 +59,10 @@ def act(folder: str, job: Job, durability: str, seed: str) -> None:
 
     for life in range(2):
         os.write(told, NEW_LIFE)
-        asyncio.run(
-            work(f"{folder}/log.db", job, seed=int(seed) + life, tell=tell, opener=OPENERS[durability], rounds=ROUNDS[job])
-        )
+        with pack_early():
+            asyncio.run(
+                work(f"{folder}/log.db", job, seed=int(seed) + life, tell=tell, opener=OPENERS[durability], rounds=ROUNDS[job])
+            )
 
 
 def record(tmp_path: Path, job: Job, durability: str, chance: random.Random) -> list[Entry]:
