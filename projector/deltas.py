@@ -30,19 +30,18 @@ class JoinedDeltas:
         head = self._head
         if (delta.message_id, delta.block, delta.field) != (head.message_id, head.block, head.field):
             return False
-        self._pieces.append(delta.text)
-        self.size += len(delta.text)
+        self.add(delta.text)
         return True
 
-    def is_continued_by(self, delta: BlockDelta) -> bool:
-        """Whether `delta` is of the very block: the id is the same object, so that nothing of it is to be checked again."""
+    def add(self, text: str) -> None:
+        """Puts text of the same block and field behind the others."""
+        self._pieces.append(text)
+        self.size += len(text)
+
+    def are_of(self, message_id: str, block: int, field: str | None) -> bool:
+        """Whether it is the very block: the id is the same object, so that nothing of it is to be checked again."""
         head = self._head
-        return (
-            delta.message_id is head.message_id
-            and type(delta.block) is int
-            and delta.block == head.block
-            and delta.field is head.field
-        )
+        return message_id is head.message_id and type(block) is int and block == head.block and field is head.field
 
     def body(self) -> BlockDelta:
         """All of them as one."""

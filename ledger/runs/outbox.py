@@ -69,8 +69,10 @@ class Outbox:
 
         Raises `InvalidEvent` for a body that does not fit its type or is too large.
         """
-        if len(bodies) == 1 and self._goes_on(bodies[0]):
-            return
+        if len(bodies) == 1:
+            body = bodies[0]
+            if isinstance(body, BlockDelta) and self.grow(body.message_id, body.block, body.text, body.field):
+                return
         for body, event in zip(bodies, self._encode(bodies), strict=True):
             if isinstance(body, BlockDelta) and self._flush_ms:
                 if body.text:
@@ -85,6 +87,19 @@ class Outbox:
             loop = asyncio.get_running_loop()
             tick_s = self._flush_ms / 1000 / _TICKS
             self._timer = loop.call_at(math.floor(loop.time() / tick_s + _TICKS) * tick_s, self._ring)
+
+    def grow(self, message_id: str, block: int, text: str, field: str | None = None) -> bool:
+        """Takes a short delta behind those that wait and were checked, as most are; False, and nothing is done, for others."""
+        deltas = self._deltas
+        if deltas is None or not self._flush_ms or type(text) is not str:
+            return False
+        size = self._size + len(text)
+        if size >= _FLUSH_BYTES or not deltas.are_of(message_id, block, field):
+            return False
+        if text:
+            deltas.add(text)
+            self._size = size
+        return True
 
     async def flush(self) -> int:
         """Returns the seq up to which everything put before is durable. Raises what an append failed with.
@@ -129,19 +144,6 @@ class Outbox:
         validate(everything)
         check_events(everything)
         return events
-
-    def _goes_on(self, body: Body) -> bool:
-        """Takes a short delta behind those that wait and were checked, as most are; False, and nothing is done, for others."""
-        deltas = self._deltas
-        if deltas is None or not self._flush_ms or not isinstance(body, BlockDelta) or type(body.text) is not str:
-            return False
-        size = self._size + len(body.text)
-        if size >= _FLUSH_BYTES or not deltas.is_continued_by(body):
-            return False
-        if body.text:
-            deltas.take(body)
-            self._size = size
-        return True
 
     def _join(self, body: BlockDelta) -> None:
         self._size += len(body.text)

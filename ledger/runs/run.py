@@ -313,7 +313,13 @@ class Run:
 
     async def _say(self, kind: Literal["text", "reasoning"], delta: str) -> None:
         check_text("delta", delta)
-        await self._make_room()
+        self._require_open()
+        if not self._is_ready():
+            await self._make_room()
+        answer = self._answer
+        if answer is not None and answer.grows == kind and self._outbox.grow(answer.message_id, answer.block, delta):
+            self._answered = answer.message_id
+            return
         said = answers.say(self._answer, self.run_id, self._mint, kind, delta)
         self._outbox.put(said.bodies)
         self._answer, self._answered = said.answer, said.answer.message_id
@@ -330,12 +336,16 @@ class Run:
 
     async def _make_room(self) -> None:
         self._require_open()
-        if self._media.is_idle and self._outbox.has_room():  # as a rule
+        if self._is_ready():
             return
         await self._media.wait()
         with self._losing():
             await self._outbox.room()
         self._require_open()  # it may have ended meanwhile
+
+    def _is_ready(self) -> bool:
+        """Whether there is nothing to wait for, as a rule."""
+        return self._media.is_idle and self._outbox.has_room()
 
     def _require_open(self) -> None:
         if self._is_closed or self._finishing is not None:
