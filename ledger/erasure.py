@@ -27,7 +27,7 @@ from stream import CorruptEvent, Producer, ProducerFenced, ProducerGap, SeqConfl
 from stream.clock import now_ms
 from stream.limits import MAX_INTEGER
 from stream.logger import Logger
-from stream.sqlite import MEMORY, SqliteStore
+from stream.sqlite import MEMORY, Database, SqliteStore
 from stream.sqlite.statistics import stream_statistics
 from stream.sqlite.vacuum import clean_file
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ledger.tables.tables import LedgerTables
     from stream import Bounds, EventStore
-    from stream.sqlite import Database, Sql
+    from stream.database import Sql
 
 _LOG: Final = Logger("tailfold.ledger")
 _CLAIM_MS: Final = 5_000
@@ -288,7 +288,7 @@ async def _clean_files(store: EventStore, tables: LedgerTables, conversations: S
     SQLite overwrites what is deleted, but not the copies that it left in the free room of pages whenever it moved
     rows between them: only a file that is written anew has none.
     """
-    databases: list[Database] = [tables.database]
+    databases = [tables.database]
     if isinstance(store, SqliteStore):
         for conversation in conversations:  # sweeps what others have left
             await store.truncate(conversation, through=(await store.bounds(conversation)).floor)
@@ -300,7 +300,8 @@ async def _clean_files(store: EventStore, tables: LedgerTables, conversations: S
                 return f"{rows} could not be swept: run `tailfold vacuum` later"
         if store.database is not tables.database:
             databases.append(store.database)
-    reasons = [await clean_file(database) for database in databases if database.path != MEMORY]
+    files = [database for database in databases if isinstance(database, Database) and database.path != MEMORY]
+    reasons = [await clean_file(database) for database in files]
     return next((why for why in reasons if why is not None), None)
 
 

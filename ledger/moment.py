@@ -1,14 +1,11 @@
-"""What log and tables say of a conversation at one moment: one trip to the database where both lie in one file."""
+"""What log and tables say of a conversation at one moment: one trip to the database where both lie in one."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ledger.tables import conversations
-from stream.sqlite import SqliteStore
-from stream.sqlite.bounds import read_bounds
-from stream.sqlite.pages import read_page
-from stream.sqlite.snapshots import load_snapshot
+from stream.tables.store import TableStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -16,7 +13,7 @@ if TYPE_CHECKING:
     from ledger.tables.conversations import Position
     from ledger.tables.tables import LedgerTables
     from stream import Bounds, Event, EventStore, Snapshot
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 T = TypeVar("T")
 
@@ -39,8 +36,8 @@ class Moment(Protocol):
 
 async def look(store: EventStore, tables: LedgerTables, conversation: str, job: Callable[[Moment], Awaitable[T]]) -> T:
     """Runs `job(moment)`, which only asks. A log elsewhere is asked for each by itself, in the order of the job."""
-    if isinstance(store, SqliteStore) and store.database is tables.database:
-        return await store.database.look(lambda sql: job(_OneFile(sql, conversation)))
+    if isinstance(store, TableStore) and store.database is tables.database:
+        return await store.database.look(lambda sql: job(_Together(store, sql, conversation)))
     return await job(_Apart(store, tables, conversation))
 
 
@@ -49,8 +46,9 @@ async def stand(moment: Moment) -> tuple[Position, Bounds]:
     return await moment.position(), await moment.bounds()
 
 
-class _OneFile:
-    def __init__(self, sql: Sql, conversation: str) -> None:
+class _Together:
+    def __init__(self, store: TableStore, sql: Sql, conversation: str) -> None:
+        self._store = store
         self._sql = sql
         self._conversation = conversation
 
@@ -58,13 +56,13 @@ class _OneFile:
         return await conversations.position(self._sql, self._conversation)
 
     async def bounds(self) -> Bounds:
-        return await read_bounds(self._sql, self._conversation)
+        return await self._store.bounds_within(self._sql, self._conversation)
 
     async def snapshot(self, projector: str) -> Snapshot | None:
-        return await load_snapshot(self._sql, self._conversation, projector)
+        return await self._store.snapshot_within(self._sql, self._conversation, projector)
 
     async def events(self, after: int, limit: int) -> list[Event]:
-        return await read_page(self._sql, self._conversation, after, limit)
+        return await self._store.read_within(self._sql, self._conversation, after, limit)
 
 
 class _Apart:

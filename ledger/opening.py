@@ -9,15 +9,20 @@ from ledger.ledger import Ledger
 from ledger.tables.logs import know_log
 from ledger.tables.tables import LedgerTables
 from projector import Projector
-from stream import MemoryStore, Opening, open_store
+from stream import MemoryStore, Opening, StoreUnusable, open_store
 from stream.checks import check_flag, check_kind, check_list, check_name, check_text
 from stream.opening import MEMORY as MEMORY_URL
-from stream.opening import sqlite_path
-from stream.sqlite import MEMORY, Database, Durability, SqliteStore, open_database
+from stream.opening import is_postgres, sqlite_path
+from stream.sqlite import MEMORY, Durability, SqliteStore, open_database
+from stream.tables.store import TableStore
 from stream.tasks import finish_anyway
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from stream.database import Database
+    from stream.postgres import PostgresStore
+    from stream.sqlite import Database as SqliteDatabase
 
 
 def open_ledger(
@@ -50,6 +55,9 @@ def open_ledger(
         check_flag(name, flag)
     if read_only and MEMORY_URL in (url, log):
         raise ValueError("memory: begins empty, there is nothing to look at: open it without read_only")
+    for place in (url, log or ""):
+        if read_only and is_postgres(place):
+            raise StoreUnusable(place.partition("://")[0], "read_only looks at a copy of a file: open it without")
     return Opening(_Place(url, log, projectors, create, durability, take_over_log, read_only).open)
 
 
@@ -73,11 +81,11 @@ class _Place(NamedTuple):
             return Ledger(store, tables, self.projectors)
         except BaseException:
             if database is not None:
-                await finish_anyway(database.abandon())
+                await finish_anyway(database.close())
             await store.close()
             raise
 
-    async def _open_log(self, url: str) -> MemoryStore | SqliteStore:
+    async def _open_log(self, url: str) -> MemoryStore | SqliteStore | PostgresStore:
         if not self.read_only:
             return await open_store(url, create=self.create, durability=self.durability)
         copy = await _copy(sqlite_path(url))
@@ -87,16 +95,20 @@ class _Place(NamedTuple):
             await finish_anyway(copy.abandon())
             raise
 
-    async def _open_database(self, store: MemoryStore | SqliteStore) -> Database:
-        if self.log is None and isinstance(store, SqliteStore):
+    async def _open_database(self, store: MemoryStore | SqliteStore | PostgresStore) -> Database:
+        if self.log is None and isinstance(store, TableStore):
             return store.database
+        if is_postgres(self.url):
+            from stream.postgres import open_postgres  # noqa: PLC0415 - an extra
+
+            return await open_postgres(self.url, create=self.create, durability=self.durability)
         path = MEMORY if self.log is None else sqlite_path(self.url)
         if self.read_only:
             return await _copy(path)
         return await open_database(path, create=self.create, durability=self.durability)
 
 
-async def _copy(path: str) -> Database:
+async def _copy(path: str) -> SqliteDatabase:
     from stream.sqlite.private_copy import open_private_copy  # noqa: PLC0415 - as a rule nobody needs it
 
     return await open_private_copy(path)

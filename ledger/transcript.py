@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ledger.engine import Engine
     from projector import ForkPoint, Message, Node
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 
 class Tree(NamedTuple):

@@ -6,10 +6,12 @@ through `sql`, and returns its result. What is logged or remembered of it comes 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from stream.home import Home
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -27,8 +29,15 @@ class Database(Protocol):
     """A database that is open.
 
     Every operation raises `StoreClosed`, `StoreUnusable`, `StoreFull`, `StoreBusy`, and `StoreElsewhere` in another event
-    loop than that of its opening and in a forked process.
+    loop than that of its opening and in a forked process. `path` names it, without secrets; `trips` counts how often it was
+    asked something.
     """
+
+    path: str
+    trips: int
+    home: Home
+    dialect: ClassVar[Literal["sqlite", "postgres"]]
+    is_private_copy: ClassVar[bool]
 
     async def transact(self, job: Callable[[Sql], Awaitable[T]]) -> T:
         """Runs `job(sql)` as one transaction that is whole or absent; a cancelled caller does not cut it.
@@ -42,6 +51,18 @@ class Database(Protocol):
 
         Raises what the job raises, and `RuntimeError` for a job that awaits something else.
         """
+        ...
+
+    async def write(self, job: Callable[[Sql], Awaitable[T]]) -> T:
+        """As `transact`, but each statement commits by itself."""
+        ...
+
+    async def read(self, text: str, parameters: Sequence[Any] = (), /) -> list[Row]:
+        """One statement that only reads; it sees every commit that was acknowledged."""
+        ...
+
+    def watch(self, watcher: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+        """Awaits `watcher`, which only looks, when another process has committed; returns what ends that."""
         ...
 
     async def install(

@@ -115,6 +115,17 @@ class StoreClosed(StreamError):
     """The store was closed."""
 
 
+class StoreUnreachable(StreamError):
+    """The server was not to be reached, or was lost in the middle: then whether anything was stored is not known.
+
+    Retries are safe: with the same `append_id` and `expected_seq`, or by a producer.
+    """
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(f"{place}: {why}")
+        self.place, self.why = place, why
+
+
 class StoreElsewhere(StreamError):
     """The store was opened in another event loop, or before this process was forked; nothing was done, it lives on there."""
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Protocol
 
+    from stream.postgres import PostgresStore
+
     class Closable(Protocol):
         """What can be opened can be closed."""
 
@@ -28,21 +30,28 @@ S = TypeVar("S", bound="Closable")
 MEMORY: Final = "memory:"
 
 
-def open_store(url: str, *, create: bool = True, durability: Durability = "full") -> Opening[MemoryStore | SqliteStore]:
-    """Opens the log at `url`: `memory:`, `sqlite:///path` (four slashes for an absolute one), or a bare path.
+def open_store(
+    url: str, *, create: bool = True, durability: Durability = "full"
+) -> Opening[MemoryStore | SqliteStore | PostgresStore]:
+    """Opens the log at `url`: `memory:`, `sqlite:///path` (four slashes for an absolute one), a bare path, `postgresql://…`.
 
     `async with open_store(url) as store` closes it at the end; `await open_store(url)` leaves that to you. With
     `create=False` a missing file is an error. `durability="normal"` may lose the newest appends to a power cut.
     The store works in the event loop that opens it. Raises `StoreUnusable`, also for a file of several names (hard
     links), one beside the write-ahead log of another, and one that was open in the process that this was forked from.
+
+    On PostgreSQL (extra `postgres`) the tables lie in the schema `tailfold`, or in that of `?schema=name`; behind a pooler
+    that lets nobody listen say `?wake=poll`. All else of the URL is the driver's. Raises `StoreUnreachable`, too.
     """
     check_text("url", url)
     check_flag("create", create)
     check_choice("durability", durability, get_args(Durability))
 
-    async def make() -> MemoryStore | SqliteStore:
+    async def make() -> MemoryStore | SqliteStore | PostgresStore:
         if url == MEMORY:
             return MemoryStore()
+        if is_postgres(url):
+            return await _open_postgres(url, create=create, durability=durability)
         database = await open_database(sqlite_path(url), create=create, durability=durability)
         try:
             return await SqliteStore.attach(database)
@@ -51,6 +60,22 @@ def open_store(url: str, *, create: bool = True, durability: Durability = "full"
             raise
 
     return Opening(make)
+
+
+def is_postgres(url: str) -> bool:
+    """Whether it names a PostgreSQL server."""
+    return url.startswith(("postgresql://", "postgres://"))
+
+
+async def _open_postgres(url: str, *, create: bool, durability: Durability) -> PostgresStore:
+    from stream.postgres import PostgresStore, open_postgres  # noqa: PLC0415 - an extra
+
+    database = await open_postgres(url, create=create, durability=durability)
+    try:
+        return await PostgresStore.attach(database)
+    except BaseException:
+        await finish_anyway(database.abandon())
+        raise
 
 
 def sqlite_path(url: str) -> str:
@@ -64,7 +89,7 @@ def sqlite_path(url: str) -> str:
         return unquote(path)
     scheme, separator, _ = url.partition("://")
     if separator or url == MEMORY:
-        raise StoreUnusable(url, f"{scheme}: is no kind of store: use a path, sqlite:///path or memory:")
+        raise StoreUnusable(url, f"{scheme}: is no kind of store: use a path, sqlite:///path, postgresql://… or memory:")
     if not url:
         raise StoreUnusable("''", "an empty path names no database: use a path, sqlite:///path or memory:")
     return url

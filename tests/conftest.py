@@ -13,6 +13,7 @@ from hypothesis import settings
 from ledger import open_ledger
 from tests.backends import BACKENDS, Backend, Store
 from tests.fork_server import COMMANDS
+from tests.postgres_server import Shared
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -39,6 +40,7 @@ def _end_of_commands() -> Iterator[None]:
     """The server that runs commands ends with the tests."""
     yield
     COMMANDS.close()
+    Shared.close()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from stream import CorruptEvent, NewEvent
 from stream.compression import deflate, inflate, is_deflated
-from stream.sqlite.chunks import (
+from stream.tables.chunks import (
     MAX_UNPACKED_BYTES,
     Item,
     StoredAppend,

@@ -14,6 +14,7 @@ from stream import NewEvent, open_store
 from stream.sqlite import SqliteStore, vacuum
 from tests.needles import PLACES, found, needle, say, texts, wrong
 from tests.raw_bytes import readable, traces
+from tests.sqlite_files import database_of
 from tests.test_erase import empty_wal_only
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def plain(folder: Path) -> bytes:
 async def vacuumed(ledger: Ledger) -> None:
     assert isinstance(ledger.store, SqliteStore)
     await ledger.store.settle()
-    for database in {ledger.tables.database, ledger.store.database}:
+    for database in {database_of(ledger), ledger.store.database}:
         assert await vacuum.clean_file(database) is None
 
 
@@ -85,7 +86,7 @@ async def test_canary_one_page_that_is_left_is_found(tmp_path: Path, monkeypatch
         await compacted(ledger)
         all_pages = "DELETE FROM pages WHERE conversation = ?1"
         but_one = f"{all_pages} AND id <> (SELECT min(id) FROM pages)"
-        break_statement(ledger.tables.database, monkeypatch, all_pages, but_one)
+        break_statement(database_of(ledger), monkeypatch, all_pages, but_one)
         assert (await ledger.erase("c")).is_proven  # as it believes
         assert found(tmp_path, "c") == {"secret"}
         assert SECRET.encode() not in plain(tmp_path)

@@ -40,6 +40,7 @@ from tests.needles import (
     wrong,
 )
 from tests.raw_bytes import readable
+from tests.sqlite_files import database_of
 from tests.talk import finished, new, said, started
 
 if TYPE_CHECKING:
@@ -236,7 +237,7 @@ async def test_an_erase_without_room_to_write_the_file_anew_says_so_and_is_prove
 ) -> None:
     async with open_at(tmp_path) as ledger:
         await fill(ledger, "c")
-        plain = ledger.tables.database._execute
+        plain = database_of(ledger)._execute
 
         def full(connection: Any, text: str, parameters: Any = ()) -> list[Any]:
             if text == "VACUUM":
@@ -244,7 +245,7 @@ async def test_an_erase_without_room_to_write_the_file_anew_says_so_and_is_prove
             return plain(connection, text, parameters)
 
         with monkeypatch.context() as patched:
-            patched.setattr(ledger.tables.database, "_execute", full)
+            patched.setattr(database_of(ledger), "_execute", full)
             told = await ledger.erase("c")
         assert not told.is_proven
         assert "no room" in (told.why or "")

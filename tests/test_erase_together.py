@@ -12,6 +12,7 @@ from stream import InvalidId, StoreBusy
 from stream.sqlite import SqliteStore
 from tests.faults.sizes import FULL
 from tests.needles import PLACES, everything, fill, found, media_id_of, media_of, open_at, say, texts, wrong
+from tests.sqlite_files import database_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +39,7 @@ def watch_rewriting(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> list[str
 
         monkeypatch.setattr(database, "_execute", watched)
 
-    for database in {ledger.tables.database, ledger.store.database}:
+    for database in {database_of(ledger), ledger.store.database}:
         watch(database)
     return paths
 

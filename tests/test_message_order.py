@@ -11,6 +11,7 @@ from ledger import open_ledger
 from ledger.tables.bodies import move_bodies
 from ledger.upkeep.verify import verify
 from tests.paged_talks import PLACE, change, everything, talk, wrong
+from tests.sqlite_files import database_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,7 +99,7 @@ async def steps_of(ledger: Ledger, run_id: str) -> tuple[int, int]:
         count += 1
         return 0
 
-    for reader in ledger.tables.database._readers:
+    for reader in database_of(ledger)._readers:
         await reader.run(lambda connection: connection.set_progress_handler(step, 1))
     found = await ledger.tables.messages_of(PLACE, run_id)
     assert await ledger.tables.run(PLACE, run_id) is not None

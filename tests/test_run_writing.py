@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from ledger import Ledger, LedgerDamaged, RunOpen, catchup, moment, open_ledger
+from ledger import Ledger, LedgerDamaged, RunOpen, catchup, open_ledger
 from ledger.tables.tables import LedgerTables
 from ledger.upkeep.verify import verify
 from stream import AppendResult, MemoryStore, NewEvent, Producer, StoreBusy, StoreFull, StreamError
-from stream.sqlite import MEMORY, open_database, pages
+from stream.sqlite import MEMORY, open_database
+from stream.tables.store import TableStore
 from tests.talk import finished, said, started
 
 if TYPE_CHECKING:
@@ -310,13 +311,13 @@ async def test_catch_up_leaves_snapshots_that_are_never_ahead_and_goes_on_from_t
         assert (await ledger.store.snapshots.list("c"))[0].projector == "open_runs"
     async with open_ledger(path) as again:
         read: list[int] = []
-        real = pages.read_page
+        real = TableStore.read_within
 
-        async def watch(sql: Sql, stream_id: str, after: int, limit: int) -> list[Event]:
+        async def watch(self: TableStore, sql: Sql, stream_id: str, after: int, limit: int) -> list[Event]:
             read.append(after)
-            return await real(sql, stream_id, after, limit)
+            return await real(self, sql, stream_id, after, limit)
 
-        monkeypatch.setattr(moment, "read_page", watch)
+        monkeypatch.setattr(TableStore, "read_within", watch)
         assert [run.run_id for run in await again.open_runs("c")] == ["left"]
         assert read[0] == max(stored)  # the snapshot and what came behind it, not the whole log
         await again.recover("c", "left", "commit")

@@ -12,9 +12,8 @@ import pytest
 
 from stream import NewEvent, Producer, Snapshot, open_store
 from stream.sqlite import MEMORY, Database, Sql, SqliteStore
-from stream.sqlite.bounds import read_bounds
-from stream.sqlite.pages import read_page
-from stream.sqlite.snapshots import load_snapshot
+from stream.tables.bounds import read_bounds
+from stream.tables.snapshots import load_snapshot
 from tests.one_table import ALL, open_table, put
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ async def test_log_and_tables_beside_it_are_seen_in_one_look(tmp_path: Path) -> 
         async def job(sql: Sql) -> tuple[Any, ...]:
             bounds, snapshot = await read_bounds(sql, "s"), await load_snapshot(sql, "s", "p")
             assert snapshot is not None
-            return bounds.head, snapshot.state, len(await read_page(sql, "s", snapshot.last_seq, 1000))
+            return bounds.head, snapshot.state, len(await store.read_within(sql, "s", snapshot.last_seq, 1000))
 
         before = store.database.trips
         assert await store.database.look(job) == (600, b"state", 100)

@@ -18,6 +18,7 @@ from stream.sqlite import SqliteStore
 from stream.sqlite.integrity import check_file
 from tests.meanwhile import Meanwhile
 from tests.needles import PROJECTORS, everything, fill, open_at
+from tests.sqlite_files import database_of
 from tests.talk import finished, new, said, started
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ async def each_moment(template: Path, place: str, stride: int, other: str) -> As
         shutil.copytree(template, folder)
         async with open_at(folder, place) as beside, open_at(folder, place) as ledger:
             assert isinstance(ledger.store, SqliteStore)
-            databases = {ledger.tables.database, ledger.store.database}
+            databases = {database_of(ledger), ledger.store.database}
             meanwhile = Meanwhile(databases, at, partial(OTHERS[other], beside))
             yield ledger, beside, meanwhile
             if not meanwhile.is_over:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ledger.tables.runs import Steps
     from projector import Message
     from projector.events import Choice
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 
 class Found(NamedTuple):

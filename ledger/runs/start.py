@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ledger.catchup import Caught
     from ledger.engine import Engine
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 
 class Parent(Enum):

@@ -19,7 +19,7 @@ from stream.compression import inflate
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 MOST_BODIES: Final = 48
 """How many bodies a page holds; one that is looked up costs unpacking as many."""

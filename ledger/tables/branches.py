@@ -14,7 +14,7 @@ from projector.tree import Node, leaf_of, select
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 MAX_SELECTIONS: Final = 400
 """Other turns that one statement takes; with more, the whole tree is looked at."""

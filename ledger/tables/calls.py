@@ -14,7 +14,7 @@ from projector.message import CALLS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 _STEP: Final = 200
 _FIND: Final = """

@@ -15,7 +15,7 @@ from projector.json_text import encode
 if TYPE_CHECKING:
     from projector.effects import ViewChosen
     from projector.events import Choice
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 _PUT: Final = """
 INSERT INTO choices (conversation, seq, type, crc, body) SELECT ?1, ?2, ?3, ?4, ?5

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from projector.amendments import Amendment
     from projector.effects import Effect
     from projector.run_draft import RunDraft
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 
 _LOG: Final = Logger("tailfold.ledger")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from projector.effects import ConversationDescribed
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 _NEW: Final = """
 INSERT INTO conversations (stream_id) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM conversations WHERE stream_id = ?1)"""

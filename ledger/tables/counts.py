@@ -16,7 +16,7 @@ from stream.limits import PROTOCOL_PREFIX
 
 if TYPE_CHECKING:
     from ledger.tables.tables import LedgerTables
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 _ROWS: Final = 500
 _OURS: Final = f"is_conversation = 1 AND substr(stream_id, 1, {len(PROTOCOL_PREFIX)}) <> '{PROTOCOL_PREFIX}'"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 _LOOK: Final = "SELECT id, messages, runs, erased FROM conversations WHERE stream_id = ?1"
 _NOTE: Final = "UPDATE conversations SET erased = ?2 WHERE stream_id = ?1"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ledger.tables.tables import LedgerTables
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 _LOG: Final = Logger("tailfold.ledger")
 _LEASE_MS: Final = 60_000

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ledger.tables.conversations import Position
     from ledger.tables.runs import Steps
     from projector import Message
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 MOST_KEPT_BYTES: Final = 32 * 2**20
 """How much a process keeps of all conversations together, as it is stored; a path that is longer is read each time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 KNOWN: Final = "SELECT incarnation FROM logs"
 REPLACE: Final = "UPDATE logs SET incarnation = ?1"

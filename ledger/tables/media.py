@@ -15,7 +15,7 @@ from stream.checks import check_name
 
 if TYPE_CHECKING:
     from ledger.tables.tables import LedgerTables
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 MAX_MEDIA_BYTES: Final = 512 * 1024 * 1024
 _PUT: Final = """

@@ -17,7 +17,7 @@ from projector.tree import Node
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 _decode: Final = decoder(Message)
 _COLUMNS: Final = "conversation, id, run, parent, seq, on_path, started, is_committed, crc, row_body"

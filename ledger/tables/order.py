@@ -14,7 +14,7 @@ from projector.json_text import decode, learn
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 _IN_ORDER: Final = f"""
 SELECT seq, id, run, started, crc, row_body, place FROM messages WHERE conversation = {KEY} AND (seq, id) > (?2, ?3)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ledger.tables.conversations import Position
     from ledger.tables.kept_paths import KeptPath
     from projector import Message
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 
 class Read(NamedTuple):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ledger.records import RunInfo
     from projector import Message
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 _RUN: Final = "SELECT seq, status, first, id, crc, row_body, place FROM runs WHERE conversation = ?1 AND id = ?2"
 _OF_MESSAGES: Final = "id, on_path, started, is_committed, parent, seq, crc, row_body, place"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from projector.events import RunUsage
     from projector.run_draft import Usage
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 T = TypeVar("T")
 _PUT: Final = """

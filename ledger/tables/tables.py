@@ -11,7 +11,7 @@ from ledger.tables.commit import apply, tell
 from ledger.tables.kept_paths import KeptPaths
 from ledger.tables.texts import EVERY, PAGE_ROWS
 from stream import StoreUnusable
-from stream.sqlite import Database, read_scripts
+from stream.sqlite import read_scripts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from projector.effects import Effect
     from projector.events import Choice
     from projector.tree import Node
-    from stream.sqlite import Sql
+    from stream.database import Database, Sql
 
 T = TypeVar("T")
 _VERSION: Final = "SELECT version FROM components WHERE name = 'ledger'"
@@ -41,8 +41,9 @@ class LedgerTables:
     @classmethod
     async def attach(cls, database: Database) -> LedgerTables:
         """Brings the ledger's tables to their newest form."""
-        scripts = read_scripts("ledger.tables")
-        await database.install("ledger", scripts, {4: conversations.fill_labels})
+        is_file = database.dialect == "sqlite"
+        scripts = read_scripts("ledger.tables" if is_file else "ledger.tables.postgres")
+        await database.install("ledger", scripts, {4: conversations.fill_labels} if is_file else None)
         return cls(database, len(scripts))
 
     async def transact(self, job: Callable[[Sql], Awaitable[T]]) -> T:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from ledger.tables.texts import KEY
 
 if TYPE_CHECKING:
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 _USE: Final = """
 INSERT INTO uses (conversation, media) SELECT ?1, ?2

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from projector import Message
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 _FEWEST: Final = 16
 _MOST: Final = 512

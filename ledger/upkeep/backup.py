@@ -9,9 +9,9 @@ from ledger.tables import logs
 from ledger.tables.holds import hold
 from stream import StoreUnusable
 from stream.checks import check_name
-from stream.opening import MEMORY, sqlite_path
+from stream.opening import MEMORY, is_postgres, sqlite_path
 from stream.sqlite import MEMORY as IN_MEMORY
-from stream.sqlite import SqliteStore
+from stream.sqlite import Database, SqliteStore
 from stream.sqlite import backup as files
 from stream.sqlite.files import discard
 from stream.sqlite.place import absolute
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import sqlite3
 
     from ledger.engine import Engine
-    from stream.sqlite import Database
 
 
 def known_scripts() -> dict[str, tuple[str, ...]]:
@@ -35,8 +34,8 @@ async def back_up(engine: Engine, target: str, log_target: str | None) -> int:
     if log_target is not None:
         check_name("log_target", log_target)
     store, own = engine.store, engine.tables.database
-    if not isinstance(store, SqliteStore) or own.path == IN_MEMORY:
-        raise _no_file()
+    if not isinstance(store, SqliteStore) or not isinstance(own, Database) or own.path == IN_MEMORY:
+        raise _no_file(engine)
     target, log_target = absolute(target), None if log_target is None else absolute(log_target)
     own.check()
     store.database.check()
@@ -67,7 +66,7 @@ async def restore(backup: str, url: str, *, log_backup: str | None = None, log: 
     not belong together, `StoreUnusable` where one is missing.
     """
     if MEMORY in (url, log):
-        raise _no_file()
+        raise _no_memory()
     target = sqlite_path(url)
     if log_backup is None or log is None:
         holds_log, holds_ledger = (files.holds(backup, name) for name in ("streams", "conversations"))
@@ -95,7 +94,7 @@ def file_of(engine: Engine) -> SqliteStore:
     """The log of a ledger that lies with it in one file. Raises `StoreUnusable` for any other."""
     store = engine.store
     if not isinstance(store, SqliteStore):
-        raise _no_file()
+        raise _no_file(engine)
     if store.database is not engine.tables.database:
         raise StoreUnusable(store.database.path, "the log has a file of its own: this is for a log and a ledger in one file")
     return store
@@ -104,9 +103,21 @@ def file_of(engine: Engine) -> SqliteStore:
 def place_of(url: str) -> str:
     """The path of the file at a URL. Raises `StoreUnusable` for other URLs."""
     if url == MEMORY:
-        raise _no_file()
+        raise _no_memory()
+    if is_postgres(url):
+        raise _not_for_servers("what lies on a server")
     return sqlite_path(url)
 
 
-def _no_file() -> StoreUnusable:
+def _no_file(engine: Engine) -> StoreUnusable:
+    databases = [engine.tables.database, getattr(engine.store, "database", engine.tables.database)]
+    on_server = [each.path for each in databases if each.dialect == "postgres"]
+    return _not_for_servers(on_server[0]) if on_server else _no_memory()
+
+
+def _not_for_servers(place: str) -> StoreUnusable:
+    return StoreUnusable(place, "this is for files; a server has tools of its own: pg_dump and pg_restore, VACUUM, psql")
+
+
+def _no_memory() -> StoreUnusable:
     return StoreUnusable("memory", "what is kept in memory has no file: name a database with --data")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ledger.catchup import Caught
     from ledger.engine import Engine
     from projector import Compaction, State
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 S = TypeVar("S")
 

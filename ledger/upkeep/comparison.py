@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from projector.effects import Effect
     from projector.run_draft import Anomaly, Usage
     from stream import Bounds
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 _PAGE_EVENTS: Final = 1000
 

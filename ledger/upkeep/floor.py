@@ -7,28 +7,26 @@ from typing import TYPE_CHECKING
 from ledger.tables import holds
 from ledger.tables.conversations import position
 from projector.compaction import floor_after
-from stream.sqlite import SqliteStore
-from stream.sqlite.bounds import raise_floor, read_bounds
-from stream.sqlite.snapshots import list_snapshots
+from stream.tables.store import TableStore
 
 if TYPE_CHECKING:
     from ledger.engine import Engine
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 
 async def truncate(engine: Engine, conversation: str, floor: int, binds: str | None) -> tuple[int, str | None]:
     """Raises it at most to `floor`, which `binds` binds; returns where it is then, and what binds it.
 
-    In one file holds, the ledger's position and the snapshots are looked at in the transaction that raises it. Where the
+    In one database holds, the ledger's position and the snapshots are looked at in the transaction that raises it. Where the
     log lies elsewhere it is announced in the ledger first: a hold that is taken meanwhile waits.
     """
     store, tables = engine.store, engine.tables
-    if isinstance(store, SqliteStore) and store.database is tables.database:
+    if isinstance(store, TableStore) and store.database is tables.database:
 
         async def job(sql: Sql) -> tuple[int, str | None]:
-            stored, bounds = await list_snapshots(sql, conversation), await read_bounds(sql, conversation)
+            stored, bounds = await store.snapshots_within(sql, conversation), await store.bounds_within(sql, conversation)
             allowed, why = floor_after(floor, bounds.floor, stored, await _pins(sql, conversation), {})
-            return (await raise_floor(sql, conversation, allowed)).floor, why if allowed < floor else binds
+            return (await store.raise_floor_within(sql, conversation, allowed)).floor, why if allowed < floor else binds
 
         return await store.truncate_within(conversation, job)
 

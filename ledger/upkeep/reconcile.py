@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ledger.upkeep.comparison import Comparison
     from projector import State
     from stream import Bounds
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 _LOG: Final = Logger("tailfold.ledger")
 _PAGE_EVENTS: Final = 1000

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ledger.upkeep.comparison import Difference
     from projector.effects import Effect
     from stream import EventStore
-    from stream.sqlite import Sql
+    from stream.database import Sql
 
 _PAGE_EVENTS: Final = 1000
 _AT_ONCE: Final = 200  # runs that one transaction writes

@@ -19,7 +19,7 @@ from projector.foreign import is_foreign
 from projector.tree import leaf_of, unreachable
 from stream import CorruptEvent, StoreUnusable, Truncated
 from stream.limits import PROTOCOL_PREFIX
-from stream.sqlite import MEMORY, SqliteStore
+from stream.sqlite import MEMORY, Database, SqliteStore
 from stream.sqlite.blocking import run_blocking
 from stream.sqlite.errors import translate
 from stream.sqlite.integrity import check_file
@@ -145,7 +145,7 @@ async def _check_files(engine: Engine, conversation: str | None) -> list[Fault]:
     """What the files themselves show, of a log that is in one, without asking the program that reads them."""
     log = engine.store.database if isinstance(engine.store, SqliteStore) else None
     own = engine.tables.database
-    files = [database for database in (log, own) if database is not None and database.path != MEMORY]
+    files = [database for database in (log, own) if isinstance(database, Database) and database.path != MEMORY]
     for database in files:
         database.check()
 

@@ -23,11 +23,11 @@ from stream.admission import Append, admit
 from stream.errors import CorruptEvent, StoreClosed, StreamError
 from stream.records import AppendResult
 from stream.sqlite.batches import OF_STREAM, appends_of
-from stream.sqlite.bounds import read_watermark
-from stream.sqlite.chunks import holds_append, pack, unpack
 from stream.sqlite.inserts import Insert, Request, plan_inserts
 from stream.sqlite.key_cache import KeyCache, Stream
 from stream.sqlite.packing import Packer
+from stream.tables.bounds import read_watermark
+from stream.tables.chunks import holds_append, pack, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

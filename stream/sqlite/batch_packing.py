@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stream.errors import CorruptEvent
 from stream.sqlite.batches import OF_KEYS, open_batch, streams_of
-from stream.sqlite.chunks import MAX_CHUNK_BYTES, MAX_CHUNK_EVENTS, checksum, chunk_place, compress, items_of, join
+from stream.tables.chunks import MAX_CHUNK_BYTES, MAX_CHUNK_EVENTS, checksum, chunk_place, compress, items_of, join
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from stream.database import Row, Sql
-    from stream.sqlite.chunks import Item
+    from stream.tables.chunks import Item
 
 ChunkRow = tuple[int, int, int, int, bytes]
 """A row of `chunks`: the key of its stream, its last number, how many events, its checksum and its data."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from stream.sqlite.chunks import NAMED_BYTES, StoredAppend, append_place, checksum
+from stream.tables.chunks import NAMED_BYTES, StoredAppend, append_place, checksum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

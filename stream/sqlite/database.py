@@ -73,6 +73,7 @@ class Database:
         self._copying = Connect()
         self._task = asyncio.create_task(self._live(), name=f"tailfold writer of {path}")
 
+    dialect: ClassVar[Literal["sqlite", "postgres"]] = "sqlite"
     is_private_copy: ClassVar = False
     """Whether what is done here is done to a copy only: see `stream.sqlite.private_copy`."""
 
@@ -92,7 +93,7 @@ class Database:
         """See `stream.database.Database`: a read transaction on a connection that can't write."""
         return await self._ask(as_look(job))
 
-    async def read(self, text: str, parameters: Sequence[Any] = ()) -> list[Row]:
+    async def read(self, text: str, parameters: Sequence[Any] = (), /) -> list[Row]:
         """One statement on a connection that can't write; it sees every commit that was acknowledged."""
         reader = self._choose_reader()
         if reader is not None:

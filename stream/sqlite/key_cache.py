@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Final
 
-from stream.sqlite.bounds import check_bounds
+from stream.tables.bounds import check_bounds
 
 if TYPE_CHECKING:
     from stream.admission import Append

@@ -11,8 +11,8 @@ import msgspec
 from stream.errors import CorruptEvent
 from stream.snapshots import open_envelope
 from stream.sqlite.batches import OF_STREAM, appends_of, pack_head, unpack_batch, write_numbers
-from stream.sqlite.chunks import StoredAppend, split, unpack
 from stream.sqlite.integrity import Fault, telling, versions
+from stream.tables.chunks import StoredAppend, split, unpack
 
 if TYPE_CHECKING:
     import sqlite3

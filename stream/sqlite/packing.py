@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stream.errors import CorruptEvent, StoreClosed
 from stream.logger import Logger
 from stream.sqlite.batch_packing import pack_prepared, prepare_batches
-from stream.sqlite.chunks import MAX_CHUNK_BYTES, MAX_CHUNK_EVENTS, StoredAppend, checksum, chunk_place, compress, merge
+from stream.tables.chunks import MAX_CHUNK_BYTES, MAX_CHUNK_EVENTS, StoredAppend, checksum, chunk_place, compress, merge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from stream.errors import StoreUnusable
-from stream.sqlite.snapshots import SqliteSnapshots
 from stream.sqlite.store import SqliteStore
+from stream.tables.snapshots import TableSnapshots
 
 if TYPE_CHECKING:
     from stream.sqlite.database import Database
 
 
-class _LookedAtSnapshots(SqliteSnapshots):
+class _LookedAtSnapshots(TableSnapshots):
     """They are read as ever."""
 
     def __init__(self, database: Database) -> None:
@@ -34,7 +34,7 @@ class LookedAtStore(SqliteStore):
         return cls(store.database, store.incarnation, store.clock_ms, 0)
 
     @property
-    def snapshots(self) -> SqliteSnapshots:
+    def snapshots(self) -> TableSnapshots:
         """See `EventStore.snapshots`; they are refused to be saved or deleted, too."""
         return _LookedAtSnapshots(self.database)
 

@@ -12,8 +12,9 @@ import msgspec
 from stream.errors import CorruptEvent, Truncated
 from stream.limits import check_id
 from stream.sqlite.batches import OF_STREAM, appends_of, unpack_batch
-from stream.sqlite.chunks import split
-from stream.sqlite.pages import read_page
+from stream.sqlite.page_rows import ask
+from stream.tables.chunks import split
+from stream.tables.pages import read_page
 
 if TYPE_CHECKING:
     from stream.database import Row, Sql
@@ -182,6 +183,6 @@ async def _times(sql: Sql) -> list[int]:
 
 async def _at(sql: Sql, stream_id: str, after: int) -> int | None:
     with suppress(CorruptEvent, Truncated):  # verify tells of damage; the stream may end at its floor
-        events = await read_page(sql, stream_id, after, 1)
+        events = await read_page(sql, ask, stream_id, after, 1)
         return events[0].at if events else None
     return None

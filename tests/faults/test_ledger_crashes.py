@@ -22,6 +22,7 @@ from stream.sqlite import Database, SqliteStore
 from tests.faults.dying import Deadly, die_everywhere, kill_everywhere
 from tests.faults.sizes import FULL
 from tests.needles import PROJECTORS, everything, fill, found, media_id_of, media_of, needle, open_at, say, wrong
+from tests.sqlite_files import database_of
 from tests.talk import finished, said, started
 
 pytestmark = pytest.mark.anyio
@@ -284,7 +285,7 @@ async def live(folder: str, operation: str, place: str, at: int, moment: str) ->
         async with open_at(folder, place) as ledger:
             assert isinstance(ledger.store, SqliteStore)
             deadly = Deadly(at, moment)
-            for database in {ledger.tables.database, ledger.store.database}:
+            for database in {database_of(ledger), ledger.store.database}:
                 deadly.watch(database)
             await SCENES.get(operation, CANARY).act(ledger, tell)
             await ledger.store.settle()

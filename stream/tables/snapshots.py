@@ -8,11 +8,10 @@ from stream.errors import SnapshotUnreadable
 from stream.limits import check_id, check_position
 from stream.records import Snapshot, SnapshotInfo
 from stream.snapshots import check_dispensable, check_snapshot, is_newer, open_envelope, require_snapshot, seal
-from stream.sqlite.bounds import read_bounds
+from stream.tables.bounds import read_bounds
 
 if TYPE_CHECKING:
-    from stream.database import Sql
-    from stream.sqlite.database import Database
+    from stream.database import Database, Sql
 
 _STREAM: Final = "(SELECT id FROM streams WHERE name = ?1)"
 _NEXT_OLDER: Final = f"""
@@ -25,7 +24,7 @@ _PUT: Final = f"INSERT INTO snapshots SELECT {_STREAM}, ?2, ?3, ?4"
 _DROP: Final = f"DELETE FROM snapshots WHERE stream = {_STREAM} AND projector = ?2 AND (?3 IS NULL OR last_seq = ?3)"  # noqa: S608 - constants
 
 
-class SqliteSnapshots:
+class TableSnapshots:
     """The `SnapshotStore` beside a `SqliteStore`. One envelope at a time is held in memory."""
 
     def __init__(self, database: Database) -> None:

@@ -10,25 +10,30 @@ from stream.feed import FeedPlace, check_reached
 if TYPE_CHECKING:
     from stream.database import Sql
 
-NUMBER: Final = "(SELECT max(changed) FROM streams) + 1"
-"""The number of the next change; whatever moves a stream sets `changed` to it in the same statement."""
-
 _MARKED_BITS: Final = 10  # as the schema has it: the first change of a stream among 1,024 is marked
-_LAST: Final = "SELECT coalesce(max(changed), 0) FROM streams"
 _KNOWN: Final = "SELECT id, head FROM streams WHERE changed >= ?1 AND changed <= ?2"
 _GUARD: Final = "3 * (m.stream % 1000003) + 5 * (m.number % 1000003) + 7 * (m.head % 1000003)"
 # 0 for a mark that is damaged: then all of its stream comes again, and nothing is missed.
 _HEAD_AT: Final = f"""(SELECT CASE WHEN m.guard = {_GUARD} THEN m.head END FROM marks AS m
   WHERE m.stream = s.id AND m.number > {{number}} ORDER BY m.number LIMIT 1)"""  # noqa: S608 - constants
 # `+id`: the index of changes knows the few that changed, while all streams lie in the order of their keys.
-_CHANGED: Final = "SELECT id FROM streams INDEXED BY streams_by_change WHERE changed > ?1 AND +id > ?2 ORDER BY id LIMIT ?4"
 _PAGE: Final = f"""
 SELECT s.id, s.name, s.changed, s.head, {_HEAD_AT.format(number="?1")},
   CASE WHEN s.changed > ?3 THEN {_HEAD_AT.format(number="?3")} END
-FROM ({_CHANGED}) AS d CROSS JOIN streams AS s ON s.id = d.id ORDER BY s.id"""  # noqa: S608 - constants
+FROM (SELECT id FROM streams {{by_change}} WHERE changed > ?1 AND +id > ?2 ORDER BY id LIMIT ?4) AS d
+  {{then}} JOIN streams AS s ON s.id = d.id ORDER BY s.id"""  # noqa: S608 - constants
 _ALL: Final = f"""
 SELECT s.id, s.name, s.changed, s.head, 0, CASE WHEN s.changed > ?3 THEN {_HEAD_AT.format(number="?3")} END
 FROM streams AS s WHERE +s.changed > ?1 AND s.id > ?2 ORDER BY s.id LIMIT ?4"""  # noqa: S608 - constants
+
+
+class FeedTexts:
+    """What is asked of a feed: the number of its last change by `last`; `hints` are for a planner that needs them."""
+
+    def __init__(self, last: str, hints: tuple[str, str] = ("", "")) -> None:
+        self.last = last
+        self.page = _PAGE.format(by_change=hints[0], then=hints[1])
+        self.all = _ALL
 
 
 class FeedPage(NamedTuple):
@@ -40,16 +45,16 @@ class FeedPage(NamedTuple):
     end: FeedPlace
 
 
-async def read_feed(sql: Sql, path: str, place: FeedPlace, limit: int) -> FeedPage:
+async def read_feed(sql: Sql, texts: FeedTexts, path: str, place: FeedPlace, limit: int) -> FeedPage:
     """The next streams, at most `limit`; none only if nothing has changed since the place. To be run in one look.
 
     Raises `Diverged` for a place behind all that has changed.
     """
-    [(last,)] = await sql(_LAST)
+    [(last,)] = await sql(texts.last)
     check_reached(place, last)
     while True:
-        begin = place if place.through else await _go_through(sql, place)
-        changes = await _read(sql, path, begin, limit)
+        begin = place if place.through else await _go_through(sql, texts, place)
+        changes = await _read(sql, texts, path, begin, limit)
         end = FeedPlace(begin.through, begin.known_through)
         if len(changes) > limit:
             del changes[limit:]
@@ -59,15 +64,15 @@ async def read_feed(sql: Sql, path: str, place: FeedPlace, limit: int) -> FeedPa
         place = end  # nothing was left to go through: what has changed since?
 
 
-async def read_end(sql: Sql) -> FeedPlace:
+async def read_end(sql: Sql, texts: FeedTexts) -> FeedPlace:
     """The place behind all that has changed."""
-    begin = await _go_through(sql, FeedPlace())
+    begin = await _go_through(sql, texts, FeedPlace())
     return FeedPlace(begin.through, begin.known_through)
 
 
-async def _go_through(sql: Sql, place: FeedPlace) -> FeedPlace:
+async def _go_through(sql: Sql, texts: FeedTexts, place: FeedPlace) -> FeedPlace:
     """The same place with all that there is now before it."""
-    [(last,)] = await sql(_LAST)
+    [(last,)] = await sql(texts.last)
     known = await sql(_KNOWN, (last >> _MARKED_BITS << _MARKED_BITS, last))
     return FeedPlace(place.since, place.known, last, dict(known))
 
@@ -79,9 +84,9 @@ class _Change(NamedTuple):
     head: int
 
 
-async def _read(sql: Sql, path: str, place: FeedPlace, limit: int) -> list[_Change]:
+async def _read(sql: Sql, texts: FeedTexts, path: str, place: FeedPlace, limit: int) -> list[_Change]:
     """As many changes, and one more if there is one."""
-    text = _PAGE if place.since else _ALL
+    text = texts.page if place.since else texts.all
     changes: list[_Change] = []
     key = place.key
     while True:

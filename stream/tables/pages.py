@@ -2,47 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from stream.errors import CorruptEvent, Truncated
 from stream.limits import MAX_INTEGER, MAX_PAGE_BYTES, cut_page
-from stream.sqlite.batches import OF_STREAM, appends_of
-from stream.sqlite.bounds import check_bounds
-from stream.sqlite.chunks import StoredAppend, split_within, unpack
+from stream.tables.bounds import check_bounds
+from stream.tables.chunks import StoredAppend, split_within, unpack
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from stream.database import Row, Sql
     from stream.records import Event
 
 _PAGE_ROWS: Final = 256
-_INLINE_BYTES: Final = 64 * 1024
-_HEADER: Final = 0
-_CHUNK: Final = 1
-_APPEND: Final = 2
-_BATCH: Final = 3
+INLINE_BYTES: Final = 64 * 1024
+HEADER: Final = 0
+CHUNK: Final = 1
+APPEND: Final = 2
+"""The kinds of rows: (kind, floor, head, origin, guard); (kind, last, n, 0, b"", crc, data); (kind, last, n, at, aid, crc,
+data), whose data may be None where it is large."""
 
-# One statement, so that nothing can move from one table to the other meanwhile. Only rows that hold a wanted number: of
-# those that end at the last one or behind it the first does, if any, so the index ends the search there. What is large is
-# fetched by itself.
-_KEY: Final = "(SELECT id FROM streams WHERE name = ?1)"
-_WANTED: Final = f"""
-  stream = {_KEY} AND last > ?2 AND last - n < ?4
-  AND last <= coalesce((SELECT last FROM {{table}} WHERE stream = {_KEY} AND last >= ?4 ORDER BY last LIMIT 1), ?4)
-  ORDER BY last LIMIT ?3"""  # noqa: S608 - constants
-_PAGE: Final = f"""
-SELECT 0, floor, head, origin, guard, NULL, NULL FROM streams WHERE name = ?1
-UNION ALL SELECT * FROM (
-  SELECT 1, last, n, 0, x'', crc, data FROM chunks WHERE {_WANTED.format(table="chunks")})
-UNION ALL SELECT * FROM (
-  SELECT 2, last, n, at, append_id, crc, CASE WHEN length(data) <= ?5 THEN data END FROM appends
-  WHERE {_WANTED.format(table="appends")})
-UNION ALL SELECT * FROM (
-  SELECT 3, stream, head, 0, places, again, data FROM ({OF_STREAM})
-  WHERE head >> 16 > ?2 AND (head >> 16) - (head & 65535) < ?4 ORDER BY pos LIMIT ?3)"""  # noqa: S608 - a constant
 _LARGE: Final = "SELECT data FROM appends WHERE stream = (SELECT id FROM streams WHERE name = ?) AND last = ?"
 
 
-async def read_page(sql: Sql, stream_id: str, after: int, limit: int) -> list[Event]:
+class Ask(Protocol):
+    """Asks in one statement for the row of a stream, and for those that hold a number behind `after`, up to `end`.
+
+    Nothing can move from one table to another meanwhile. What is larger than `INLINE_BYTES` is fetched by itself.
+    """
+
+    def __call__(self, sql: Sql, stream_id: str, after: int, count: int, end: int, /) -> Awaitable[list[Row]]:
+        """The header first, none for an unknown stream; then at most `count` rows of each table."""
+        ...
+
+
+async def read_page(sql: Sql, ask: Ask, stream_id: str, after: int, limit: int) -> list[Event]:
     """See `EventStore.read`; to be run in one look, or in a transaction. Raises `Truncated` and `CorruptEvent`."""
     events: list[Event] = []
     size_bytes = 0
@@ -50,7 +45,7 @@ async def read_page(sql: Sql, stream_id: str, after: int, limit: int) -> list[Ev
     while True:
         cursor = events[-1].seq if events else after
         count = min(max(limit - len(events), 1), _PAGE_ROWS)
-        rows = await sql(_PAGE, (stream_id, cursor, count, end, _INLINE_BYTES))
+        rows = await ask(sql, stream_id, cursor, count, end)
         if not rows:
             return events
         (_, floor, head, origin, guard, *_), *rows = rows
@@ -79,7 +74,7 @@ async def _read_rows(
     """
     events: list[Event] = []
     size_bytes = 0
-    for row in _sort(stream_id, _spread(rows)):
+    for row in _sort(stream_id, rows):
         if row[1] <= cursor:  # it lies in a chunk, too
             continue
         if row[1] - row[2] >= end:
@@ -87,7 +82,7 @@ async def _read_rows(
         if row[1] - row[2] > cursor:  # the other table's rows end before this one, or a row is missing
             break
         kind, last, n, at, aid, crc, data = row
-        if kind == _CHUNK:
+        if kind == CHUNK:
             found, found_bytes = split_within(stream_id, last, n, crc, data, after=cursor, end=end)
         else:
             if data is None:
@@ -102,14 +97,6 @@ async def _read_rows(
         if size_bytes >= max_bytes:
             break
     return events, size_bytes
-
-
-def _spread(rows: list[Row]) -> list[Row]:
-    """For each batch the appends that it holds of the stream."""
-    if not rows or rows[-1][0] != _BATCH:
-        return rows
-    in_batches = [(stream, head, *columns) for kind, stream, head, _, *columns in rows if kind == _BATCH]
-    return [*(row for row in rows if row[0] != _BATCH), *((_APPEND, *append) for append in appends_of(in_batches))]
 
 
 def _sort(stream_id: str, rows: list[Row]) -> list[Row]:

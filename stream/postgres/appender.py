@@ -1,0 +1,328 @@
+"""The append path: whatever waits goes into one statement, which moves each stream only from where it was expected.
+
+The statement is one commit for appends of many streams; a stream that has moved meanwhile is passed over with all its
+appends, and nobody else is. Each row carries a name that nobody else gives, so that where a connection was lost in the middle
+the rows themselves tell what was stored: what was not can't come in later, for it names the place it was for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from stream.admission import Append, admit
+from stream.errors import StoreBusy, StoreClosed, StoreUnreachable, StreamError
+from stream.postgres.database import PATIENCE_S
+from stream.postgres.errors import FAILURES, is_again, is_gone, translate
+from stream.postgres.keys import KeyCache, Known, Stream
+from stream.records import AppendResult
+from stream.tables.bounds import read_watermark
+from stream.tables.chunks import NAMED_BYTES, append_place, checksum, pack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from stream.postgres.database import PostgresDatabase
+
+_MAX_APPENDS: Final = 256
+_MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
+_GUARD: Final = "3 * ({0}.head % 1000003) + 5 * ({0}.floor % 1000003) + 7 * ({0}.origin % 1000003)"
+_WATERMARK: Final = "3 * (p.epoch % 1000003) + 5 * (p.seq % 1000003) + 7 * (p.first % 1000003) + 11 * (p.last % 1000003)"
+# The number of the change is drawn before the first row is locked, and its lock lasts until the commit: so writers take turns,
+# and nobody waits in a circle. A row that was moved meanwhile is looked at again as it is then. A producer moves only with the
+# head of its stream, so what this statement sees of it is true where the head is.
+_APPEND: Final = f"""
+WITH moves AS (SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS m (stream, head, last)),
+marks_of AS (
+  SELECT * FROM unnest($11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[],
+    $18::bigint[]) AS p (stream, producer, begin_epoch, begin_seq, epoch, seq, first, last)),
+moved AS (
+  UPDATE streams AS s SET head = m.last, guard = s.guard + 3 * (m.last % 1000003 - s.head % 1000003),
+    changed = (SELECT next_change())
+  FROM moves AS m
+  WHERE s.id = m.stream AND s.head = m.head AND s.guard = {_GUARD.format("s")} AND NOT EXISTS (
+    SELECT 1 FROM marks_of AS p JOIN producers AS w ON w.id = p.producer WHERE p.stream = s.id AND NOT coalesce(
+      CASE WHEN w.epoch IS NULL OR p.begin_epoch > w.epoch THEN p.begin_seq = 0
+      ELSE p.begin_epoch = w.epoch AND p.begin_seq = w.seq + 1 END, false))
+  RETURNING s.id),
+rows_in AS (
+  INSERT INTO appends (stream, last, n, at, append_id, crc, data)
+  SELECT r.stream, r.last, r.n, $6::bigint, r.append_id, r.crc, r.data
+  FROM unnest($4::bigint[], $5::bigint[], $7::bigint[], $8::bytea[], $9::bigint[], $10::bytea[])
+    AS r (stream, last, n, append_id, crc, data)
+  JOIN moved ON moved.id = r.stream),
+marked AS (
+  UPDATE producers AS w SET epoch = p.epoch, seq = p.seq, first = p.first, last = p.last,
+    guard = {_WATERMARK}
+  FROM marks_of AS p JOIN moved ON moved.id = p.stream WHERE w.id = p.producer)
+SELECT id FROM moved"""  # noqa: S608 - constants
+_STORED: Final = """
+SELECT a.append_id FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS w (stream, last, append_id)
+JOIN appends AS a ON a.stream = w.stream AND a.last = w.last AND a.append_id = w.append_id"""
+_EARLIER: Final = "SELECT n FROM appends WHERE stream = ? AND last = ? AND append_id = ?"
+
+
+class Request(msgspec.Struct, eq=False):
+    """An append that waits for its answer; `last` and `stream` are told by what plans it, and `name` is the row's."""
+
+    append: Append
+    data: bytes
+    name: bytes
+    answer: asyncio.Future[AppendResult]
+    stream: Stream | None = None
+    known: Known | None = None
+    last: int = 0
+
+    @property
+    def n(self) -> int:
+        """How many events."""
+        return len(self.append.events)
+
+    def accept(self) -> None:
+        """Answers it as stored."""
+        self.settle(AppendResult(self.last - self.n + 1, self.last))
+
+    def settle(self, answer: AppendResult) -> None:
+        """Answers it, unless its caller was cancelled; what is stored stays stored."""
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+    def refuse(self, error: BaseException) -> None:
+        """As `settle`, with an error."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class Appender:
+    """Collects appends and stores them, those that wait together at once."""
+
+    def __init__(self, database: PostgresDatabase, clock_ms: Callable[[], int], stored: Callable[[str], None]) -> None:
+        self._database = database
+        self._clock_ms = clock_ms
+        self._stored = stored
+        self._waiting: deque[Request] = deque()
+        self._work = asyncio.Event()
+        self._keys = KeyCache()
+        self._prefix = secrets.token_bytes(NAMED_BYTES - 8)
+        self._closing = False
+        self._landed = asyncio.Event()
+        self._landed.set()
+        self._task = asyncio.create_task(self._run(), name=f"tailfold writer of {database.path}")
+
+    def append(self, append: Append) -> asyncio.Future[AppendResult]:
+        """Tells when the append is durable, or why it was refused."""
+        answer: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+        if self._closing:
+            raise StoreClosed(f"{self._database.path} is closed")
+        name = append.aid if append.named else self._prefix + append.aid
+        self._waiting.append(Request(append, pack(append.events), name, answer))
+        self._work.set()
+        return answer
+
+    async def landed(self) -> None:
+        """Waits until what is under way now has an outcome."""
+        await self._landed.wait()
+
+    async def close(self) -> None:
+        """Stores what waits, then ends."""
+        self._closing = True
+        self._work.set()
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while self._waiting or not self._closing:
+            if not self._waiting:
+                self._work.clear()
+                await self._work.wait()
+                continue
+            batch = self._take()
+            self._landed.clear()
+            try:
+                await self._store(batch)
+            except BaseException as error:  # noqa: BLE001 - nobody may wait for ever
+                for request in batch:
+                    request.refuse(error if isinstance(error, Exception) else StoreClosed("closed: outcome unknown"))
+            finally:
+                self._landed.set()
+
+    def _take(self) -> list[Request]:
+        batch: list[Request] = []
+        size_bytes = 0
+        while self._waiting and len(batch) < _MAX_APPENDS and size_bytes < _MAX_BATCH_BYTES:
+            request = self._waiting.popleft()
+            if not request.answer.done():  # a caller that is gone before anything was begun: absent
+                batch.append(request)
+                size_bytes += len(request.data)
+        return batch
+
+    async def _store(self, batch: list[Request]) -> None:
+        """Afterwards each has its answer."""
+        deadline, pause_s = time.monotonic() + PATIENCE_S, 0.001
+        left, unclear = batch, list[Request]()
+        while left:
+            try:
+                await self._try(left, unclear)
+            except FAILURES as error:
+                self._keys.forget(request.append.stream_id for request in left)
+                if is_again(error):
+                    unclear.clear()
+                elif not is_gone(error):
+                    await self._store_singly(left, error)
+                    return
+                if time.monotonic() > deadline:
+                    refusal = self._give_up(error, is_unclear=bool(unclear))
+                    for request in left:
+                        request.refuse(refusal)
+                    return
+            still = [request for request in left if not request.answer.done()]
+            if len(still) == len(left):
+                await asyncio.sleep(random.uniform(0.2, 1) * pause_s)  # noqa: S311 - jitter, no secret
+                pause_s = min(pause_s * 2, 0.2)
+            left = still
+
+    async def _try(self, left: Sequence[Request], unclear: list[Request]) -> None:
+        """Stores what goes in now, and answers it. What is in `unclear` afterwards may have been stored or not."""
+        if unclear:
+            await self._look_for(unclear)
+            unclear.clear()
+        planned, odd = await self._plan([request for request in left if not request.answer.done()])
+        unclear += planned
+        moved = await self._insert(planned)
+        unclear.clear()
+        self._answer(planned, moved)
+        for request in odd:
+            await self._explain(request)
+
+    async def _store_singly(self, batch: Sequence[Request], error: BaseException) -> None:
+        """One bad row fails the statement for all: each alone, so that its fault hits its own caller."""
+        if len(batch) == 1:
+            batch[0].refuse(translate(error, self._database.path))
+            return
+        for request in batch:
+            await self._store([request])
+
+    async def _plan(self, requests: Sequence[Request]) -> tuple[list[Request], list[Request]]:
+        """Those that go on from where their stream is known to be, each behind the one before it; and odd ones to explain.
+
+        Of a stream nothing is planned behind an odd one: who was asked first is answered first.
+        """
+        self._keys.trim()
+        await self._keys.know(self._database, [request.append for request in requests])
+        planned: list[Request] = []
+        odd: list[Request] = []
+        heads: dict[int, int] = {}
+        marks: dict[int, tuple[int, int]] = {}
+        waits: set[int] = set()
+        for request in requests:
+            append = request.append
+            request.stream = stream = self._keys.streams[append.stream_id]
+            if stream.key in waits:
+                continue
+            head = heads.get(stream.key, stream.head)
+            goes_on = append.expected_seq is None or append.expected_seq == head
+            producer = append.producer
+            if producer is not None:
+                request.known = known = self._keys.producers[stream.key, producer.id]
+                goes_on = goes_on and known.goes_on_with(producer, marks.get(known.key))
+            if not goes_on:
+                odd.append(request)
+                waits.add(stream.key)
+                continue
+            request.last = heads[stream.key] = head + request.n
+            if producer is not None and request.known is not None:
+                marks[request.known.key] = (producer.epoch, producer.seq)
+            planned.append(request)
+        return planned, odd
+
+    async def _insert(self, planned: Sequence[Request]) -> set[int]:
+        """The keys of the streams that were moved. Raises what the driver raises."""
+        if not planned:
+            return set()
+        at = self._clock_ms()
+        moves: dict[int, list[int]] = {}
+        marks: dict[int, list[int]] = {}
+        rows: list[tuple[Any, ...]] = []
+        for request in planned:
+            append, stream, last = request.append, request.stream, request.last
+            assert stream is not None
+            moves.setdefault(stream.key, [last - request.n, last])[1] = last
+            crc = checksum(append_place(append.stream_id, last, at, request.name), request.data)
+            rows.append((stream.key, last, request.n, request.name, crc, request.data))
+            producer, known = append.producer, request.known
+            if producer is not None and known is not None:
+                mark = marks.setdefault(known.key, [stream.key, producer.epoch, producer.seq, 0, 0, 0, 0])
+                mark[3:] = [producer.epoch, producer.seq, last - request.n + 1, last]
+        keys, lasts, sizes, names, crcs, datas = zip(*rows, strict=True)
+        columns = list(zip(*[(mark[0], key, *mark[1:]) for key, mark in marks.items()], strict=True)) or [()] * 8
+        self._database.trips += 1
+        async with self._database.connected() as connection:
+            moved = await connection.fetch(
+                _APPEND, list(moves), [head for head, _ in moves.values()], [last for _, last in moves.values()],
+                keys, lasts, at, sizes, names, crcs, datas, *columns,
+            )  # fmt: skip
+        return {key for (key,) in moved}
+
+    def _answer(self, planned: Iterable[Request], moved: set[int]) -> None:
+        for request in planned:
+            stream, producer = request.stream, request.append.producer
+            assert stream is not None
+            if stream.key in moved:
+                stream.head = max(stream.head, request.last)
+                if producer is not None and request.known is not None:
+                    request.known.note(producer)
+                request.accept()
+                self._stored(request.append.stream_id)
+            else:
+                self._keys.forget([request.append.stream_id])
+
+    async def _look_for(self, unclear: Sequence[Request]) -> None:
+        """Answers those whose rows are there, after a connection was lost. Raises what the driver raises."""
+        keys = [request.stream.key if request.stream else 0 for request in unclear]
+        async with self._database.connected() as connection:
+            args = keys, [request.last for request in unclear], [request.name for request in unclear]
+            names = {name for (name,) in await connection.fetch(_STORED, *args)}
+        self._keys.forget(request.append.stream_id for request in unclear)
+        for request in unclear:
+            if request.name in names:
+                request.accept()
+                self._stored(request.append.stream_id)
+
+    async def _explain(self, request: Request) -> None:
+        """Answers what does not go on as things stand now; nothing, where it would go in."""
+        append = request.append
+        self._keys.forget([append.stream_id])
+        await self._keys.know(self._database, [append])
+        stream = self._keys.streams[append.stream_id]
+        try:
+            watermark = None
+            if append.producer is not None:
+                watermark = await read_watermark(self._database.read, append.stream_id, append.producer.id)
+            earlier = await self._find_earlier(append, stream)
+            answer = admit(append, head=stream.head, watermark=watermark, earlier=earlier)
+        except StreamError as refusal:
+            request.refuse(refusal)
+        else:
+            if answer is not None:
+                request.settle(answer)
+
+    async def _find_earlier(self, append: Append, stream: Stream) -> AppendResult | None:
+        """The first answer of a named append, as long as its events are there."""
+        if not append.named or append.expected_seq is None or append.expected_seq < stream.floor:
+            return None
+        last = append.expected_seq + len(append.events)
+        found = await self._database.read(_EARLIER, (stream.key, last, append.aid))
+        return AppendResult(append.expected_seq + 1, last) if found else None
+
+    def _give_up(self, error: BaseException, *, is_unclear: bool) -> StreamError:
+        if is_again(error):
+            return StoreBusy(f"{self._database.path}: others were in the way for {PATIENCE_S:.0f} s: try again")
+        if is_unclear:
+            why = "the connection was lost while this was stored, whether it was is not known: try again, retries are safe"
+            return StoreUnreachable(self._database.path, why)
+        return translate(error, self._database.path)

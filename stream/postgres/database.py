@@ -1,0 +1,340 @@
+"""One schema of a PostgreSQL database: jobs as transactions on a few connections, run again where others were in the way.
+
+A job is driven statement by statement, and awaits nothing else. Callers await a task of its own: cancelling them can't leave
+a statement half done or a transaction open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
+
+import anyio
+import asyncpg
+
+from stream.errors import StoreBusy, StoreClosed, StoreUnreachable, StoreUnusable, StreamError
+from stream.home import Home
+from stream.postgres.address import read_address
+from stream.postgres.errors import FAILURES, is_again, is_gone, translate
+from stream.postgres.listener import Listener
+from stream.postgres.server import check_server
+from stream.postgres.statements import translate as translate_text
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+
+    from stream.database import Row, Sql
+    from stream.postgres.address import Address
+
+T = TypeVar("T")
+Durability = Literal["full", "normal"]
+Connection = Any
+"""One of asyncpg's, which has no types."""
+
+PATIENCE_S: Final = 30.0
+_CONNECTIONS: Final = 8
+_CONNECT_S: Final = 10.0
+_BEGIN: Final = "BEGIN ISOLATION LEVEL SERIALIZABLE"
+_BEGIN_LOOK: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_STRANGER: Final = "a job awaits only its statements"
+_COMPONENTS: Final = "CREATE TABLE IF NOT EXISTS components (name text PRIMARY KEY, version bigint NOT NULL)"
+
+
+class PostgresDatabase:
+    """A schema that is open: `stream.database.Database` on PostgreSQL. Made by `open_postgres`.
+
+    `trips` counts round trips to the server. What meets a server that is gone waits for it up to `PATIENCE_S` and is tried
+    again, unless its outcome is unknown: then, and behind that time, it raises `StoreUnreachable`.
+    """
+
+    dialect: ClassVar[Literal["sqlite", "postgres"]] = "postgres"
+    is_private_copy: ClassVar[bool] = False
+
+    def __init__(self, address: Address, durability: Durability) -> None:
+        self.path = address.name
+        self.trips = 0
+        self.home = Home(address.name)
+        self.address = address
+        self._durability = durability
+        self._pool: Any = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._left: set[asyncio.Task[Any]] = set()
+        self._closing = False
+        self._listener = Listener(self)
+
+    async def transact(self, job: Callable[[Sql], Awaitable[T]]) -> T:
+        """See `stream.database.Database`: serializable, and run again from its beginning where others were in the way."""
+        return await self._in_task(self._again(job, _BEGIN))
+
+    async def look(self, job: Callable[[Sql], Awaitable[T]]) -> T:
+        """See `stream.database.Database`: one snapshot, which nobody waits for."""
+        return await self._in_task(self._again(job, _BEGIN_LOOK))
+
+    async def write(self, job: Callable[[Sql], Awaitable[T]]) -> T:
+        """See `stream.database.Database`."""
+        return await self._in_task(self._again(job, None))
+
+    async def read(self, text: str, parameters: Sequence[Any] = (), /) -> list[Row]:
+        """See `stream.database.Database`."""
+        return await self._in_task(self._again(lambda sql: sql(text, parameters), None))
+
+    def watch(self, watcher: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+        """See `stream.database.Database`."""
+        self.check()
+        return self._listener.add(watcher)
+
+    def check(self) -> None:
+        """Raises `StoreElsewhere`, and `StoreClosed`; asks nobody."""
+        self.home.check()
+        if self._closing:
+            raise StoreClosed(f"{self.path} is closed")
+
+    async def install(
+        self, component: str, scripts: Sequence[str], fill: Mapping[int, Callable[[Sql], Awaitable[None]]] | None = None
+    ) -> None:
+        """See `stream.database.Database`. Raises `StoreUnusable` for tables that are newer than this program."""
+
+        async def job(sql: Sql) -> None:
+            await sql("LOCK TABLE components IN EXCLUSIVE MODE")
+            rows = await sql("SELECT version FROM components WHERE name = ?", (component,))
+            version = rows[0][0] if rows else 0
+            if version > len(scripts):
+                why = f"its {component} tables have version {version}, this Tailfold knows {len(scripts)}: upgrade Tailfold"
+                raise StoreUnusable(self.path, why)
+            for number, script in enumerate(scripts[version:], version + 1):
+                await sql(script)
+                if fill is not None and number in fill:
+                    await fill[number](sql)
+            if version < len(scripts):
+                await sql("DELETE FROM components WHERE name = ?", (component,))
+                await sql("INSERT INTO components VALUES (?, ?)", (component, len(scripts)))
+
+        [(version,)] = await self.read("SELECT coalesce(max(version), 0) FROM components WHERE name = ?", (component,))
+        if version != len(scripts):
+            await self._in_task(self._again(job, "BEGIN"))
+
+    async def close(self) -> None:
+        """Finishes what was handed over, then closes; a cancelled caller does not stop it."""
+        if self.home.has_ended():
+            self._closing = True
+            return
+        self.home.check()
+        self._closing = True
+        with anyio.CancelScope(shield=True):
+            await self._listener.close()
+            while self._tasks:
+                await asyncio.wait(set(self._tasks))
+            if self._pool is not None:
+                with contextlib.suppress(*FAILURES):
+                    await asyncio.wait_for(self._pool.close(), _CONNECT_S)
+                self._pool.terminate()
+
+    async def abandon(self) -> None:
+        """Closes at once: what is under way has an unknown outcome."""
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
+        await self.close()
+
+    async def connect(self) -> Connection:
+        """A connection of its own, for who listens."""
+        return await asyncpg.connect(self.address.dsn, timeout=_CONNECT_S, server_settings=self._settings())
+
+    @contextlib.asynccontextmanager
+    async def connected(self) -> AsyncIterator[Connection]:
+        """A connection for as long as the block lasts. Raises what the driver raises."""
+        if self._pool is None:
+            raise StoreClosed(f"{self.path} is closed")
+        async with self._pool.acquire(timeout=_CONNECT_S) as connection:
+            yield connection
+
+    async def open(self, *, create: bool) -> None:
+        """Connects, and looks whether the server is as it must be. Raises `StoreUnusable` and `StoreUnreachable`."""
+        try:
+            self._pool = await asyncpg.create_pool(
+                self.address.dsn, min_size=1, max_size=_CONNECTIONS, timeout=_CONNECT_S, command_timeout=None,
+                init=_prepare, server_settings=self._settings(),
+                **({"statement_cache_size": 0} if self.address.wake == "poll" else {}),
+            )  # fmt: skip
+            async with self.connected() as connection:
+                await check_server(connection, self.path, is_durable=self._durability == "full")
+                await self._make_schema(connection, create=create)
+        except FAILURES as error:
+            raise translate(error, self.path) from error
+        except ValueError as error:  # the driver's word on an odd URL
+            raise StoreUnusable(self.path, f"{error}: postgresql://user@host:port/database is meant") from error
+
+    def _settings(self) -> dict[str, str]:
+        settings = {"search_path": self.address.schema, "application_name": "tailfold"}
+        return settings if self._durability == "full" else settings | {"synchronous_commit": "off"}
+
+    async def _make_schema(self, connection: Connection, *, create: bool) -> None:
+        if not await connection.fetchval("SELECT to_regclass('components') IS NOT NULL"):
+            if not create:
+                raise StoreUnusable(self.path, f"there is no Tailfold in schema {self.address.schema!r}: open it with create")
+            with contextlib.suppress(asyncpg.UniqueViolationError, asyncpg.DuplicateSchemaError, asyncpg.DuplicateTableError):
+                await connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{self.address.schema}"')
+            with contextlib.suppress(asyncpg.UniqueViolationError, asyncpg.DuplicateTableError):  # another opener was faster
+                await connection.execute(_COMPONENTS)
+
+    async def _in_task(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            self.check()
+        except StreamError:
+            work.close()
+            raise
+        if self._left:
+            await asyncio.wait(set(self._left))
+        task = self.begin(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self.leave(task)
+            raise
+
+    def leave(self, task: asyncio.Task[Any]) -> None:
+        """Nobody waits for it any more. Whatever is asked from now on is asked behind it: it sees what became of it."""
+        if not task.done():
+            self._left.add(task)
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """A task that is waited for before this is closed."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._retire)
+        return task
+
+    def _retire(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        self._left.discard(task)
+        if not task.cancelled():
+            task.exception()  # told to the caller, or to nobody if it is gone
+
+    async def _again(self, job: Callable[[Sql], Awaitable[T]], begin: str | None) -> T:
+        """Runs a job until it is through, `begin` its transaction if it is one."""
+        deadline, pause_s = time.monotonic() + PATIENCE_S, 0.001
+        while True:
+            run = _Run(self)
+            try:
+                async with self.connected() as connection:
+                    return await run.go(connection, job, begin)
+            except FAILURES as error:
+                if is_gone(error):
+                    if run.is_ambiguous:
+                        raise self._unknown() from error
+                elif not is_again(error):
+                    raise translate(error, self.path) from error
+                if time.monotonic() > deadline:
+                    raise self._give_up(error) from error
+            except asyncio.CancelledError:
+                raise StoreClosed(f"{self.path} was closed while this was done: outcome unknown") from None
+            await asyncio.sleep(random.uniform(0.2, 1) * pause_s)  # noqa: S311 - jitter, no secret
+            pause_s = min(pause_s * 2, 0.2)
+
+    def _unknown(self) -> StreamError:
+        why = "the connection was lost during the commit, and whether it took place is not known: look, and do it again"
+        return StoreUnreachable(self.path, why)
+
+    def _give_up(self, error: BaseException) -> StreamError:
+        if is_again(error):
+            return StoreBusy(f"{self.path}: others were in the way for {PATIENCE_S:.0f} s: try again")
+        return translate(error, self.path)
+
+
+class _Asked:
+    """A statement that a job waits for."""
+
+    __slots__ = ("parameters", "text")
+
+    def __init__(self, text: str, parameters: Sequence[Any] = (), /) -> None:
+        self.text, self.parameters = text, parameters
+
+    def __await__(self) -> Generator[Any, None, list[Row]]:
+        told: Any = yield self
+        return told  # type: ignore[no-any-return]
+
+
+class _Run:
+    """One attempt at a job. `is_ambiguous` while a commit is under way."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
+        self.is_ambiguous = False
+
+    async def go(self, connection: Connection, job: Callable[[Sql], Awaitable[T]], begin: str | None) -> T:
+        if begin is None:
+            return await self._drive(connection, job, is_single=True)
+        await self._execute(connection, begin)
+        try:
+            result = await self._drive(connection, job, is_single=False)
+        except BaseException:
+            if not connection.is_closed():
+                with contextlib.suppress(*FAILURES):
+                    await self._execute(connection, "ROLLBACK")
+            raise
+        self.is_ambiguous = begin != _BEGIN_LOOK
+        await self._execute(connection, "COMMIT")
+        self.is_ambiguous = False
+        return result
+
+    async def _drive(self, connection: Connection, job: Callable[[Sql], Awaitable[T]], *, is_single: bool) -> T:
+        work = _begin(job)
+        told: Any = None
+        refusal: StreamError | None = None
+        try:
+            while True:
+                try:
+                    asked = work.send(told) if refusal is None else work.throw(refusal)
+                except StopIteration as returned:
+                    return returned.value  # type: ignore[no-any-return]
+                refusal = None
+                if not isinstance(asked, _Asked):
+                    raise RuntimeError(f"{_STRANGER}, not {asked!r}")  # noqa: TRY004 - as every database says it
+                self.is_ambiguous = is_single and not asked.text.lstrip().startswith("SELECT")
+                try:
+                    told = await self._fetch(connection, asked)
+                    self.is_ambiguous = False
+                except FAILURES as error:
+                    if is_gone(error) or is_again(error):
+                        raise
+                    refusal = translate(error, self._database.path)
+        finally:
+            work.close()
+
+    async def _fetch(self, connection: Connection, asked: _Asked) -> list[Row]:
+        self._database.trips += 1
+        if not asked.parameters and ";" in asked.text.rstrip().rstrip(";"):  # a script
+            await connection.execute(asked.text)
+            return []
+        text, parameters = translate_text(asked.text, asked.parameters)
+        return [tuple(row) for row in await connection.fetch(text, *parameters)]
+
+    async def _execute(self, connection: Connection, text: str) -> None:
+        self._database.trips += 1
+        await connection.execute(text)
+
+
+async def _begin(job: Callable[[Sql], Awaitable[T]]) -> T:
+    return await job(_Asked)
+
+
+async def _prepare(connection: Connection) -> None:
+    """Sums are numbers as they are on other databases."""
+    await connection.set_type_codec("numeric", encoder=str, decoder=int, schema="pg_catalog", format="text")
+
+
+async def open_postgres(url: str, *, create: bool, durability: Durability = "full") -> PostgresDatabase:
+    """Opens the schema at a `postgresql://` URL; with `create` it is made where there is none.
+
+    Raises `StoreUnusable` for a server that is not as it must be, `StoreUnreachable` where there is none.
+    """
+    database = PostgresDatabase(read_address(url), durability)
+    try:
+        await database.open(create=create)
+    except BaseException:
+        await database.abandon()
+        raise
+    return database

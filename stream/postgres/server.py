@@ -1,0 +1,31 @@
+"""What a server must be like, looked at when it is opened."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from stream.errors import StoreUnusable
+
+_OLDEST: Final = 130_000
+_LOOK: Final = """
+SELECT current_setting('server_version_num')::int, current_setting('server_version'), current_setting('fsync'),
+  current_setting('full_page_writes'), current_setting('synchronous_commit'), current_setting('server_encoding'),
+  pg_is_in_recovery()"""
+
+
+async def check_server(connection: Any, name: str, *, is_durable: bool) -> None:
+    """Raises `StoreUnusable` where what is acknowledged might not be there, or names might be told apart wrongly."""
+    version, shown, fsync, whole_pages, synchronous, encoding, is_standby = await connection.fetchrow(_LOOK)
+    if version < _OLDEST:
+        raise StoreUnusable(name, f"the server is PostgreSQL {shown}: 13 or newer is needed")
+    if is_standby:
+        why = "this server is a standby, which takes nothing: name the primary, or several with target_session_attrs=read-write"
+        raise StoreUnusable(name, why)
+    if encoding != "UTF8":
+        raise StoreUnusable(name, f"the database is in {encoding}: make one with ENCODING 'UTF8' TEMPLATE template0")
+    if is_durable and (fsync != "on" or whole_pages != "on"):
+        why = "the server runs with fsync or full_page_writes off and loses what it acknowledged: turn both on"
+        raise StoreUnusable(name, why)
+    if is_durable and synchronous == "off":
+        why = "synchronous_commit is off for this user or database, which loses what was acknowledged: "
+        raise StoreUnusable(name, why + "ALTER ROLE … SET synchronous_commit = on, or open it with durability='normal'")
