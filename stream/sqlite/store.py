@@ -14,6 +14,7 @@ from stream.tables.feed import FeedTexts
 from stream.tables.store import Dialect, TableStore
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
     from stream.admission import Append
@@ -56,8 +57,8 @@ class SqliteStore(TableStore):
         self.database.home.check()
         await self._sweeper.settled()
 
-    async def _store(self, append: Append) -> AppendResult:
-        return await self._appender.append(append)
+    def _store(self, append: Append) -> asyncio.Future[AppendResult]:
+        return self._appender.append(append)
 
     def _went(self, stream_id: str) -> None:
         self._sweeper.sweep(stream_id)

@@ -219,8 +219,8 @@ class TableStore:
         """Raises the floor to `through`, never lowers it; the bounds then. Raises `ValueError` beyond the head."""
         return await raise_floor(sql, self._dialect.number, stream_id, through)
 
-    async def _store(self, append: Append) -> AppendResult:
-        """Appends what is checked, and is not empty."""
+    def _store(self, append: Append) -> Awaitable[AppendResult]:
+        """Appends what is checked, and is not empty; tells when it is durable."""
         raise NotImplementedError
 
     def _went(self, stream_id: str) -> None:
