@@ -57,7 +57,8 @@ class Listener:
                 finally:
                     connection.terminate()
             except (*FAILURES, StreamError):
-                await self._wake()
+                with contextlib.suppress(StreamError):  # whoever waits is told by his own look
+                    await self._wake()
                 await asyncio.sleep(_AGAIN_S)
 
     async def _look_again_and_again(self, interval_s: float, connection: Any = None) -> None:
