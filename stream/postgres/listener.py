@@ -70,7 +70,8 @@ class Listener:
                     await self._wake()
                 seen = number
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._told.wait(), interval_s)
+                async with asyncio.timeout(interval_s):  # `wait_for` may lose a cancellation that comes with the news
+                    await self._told.wait()
             self._told.clear()
 
     async def _wake(self) -> None:

@@ -128,6 +128,23 @@ async def test_a_close_finishes_what_was_begun_and_refuses_the_rest() -> None:
         assert (await again.bounds("s")).floor == 1
 
 
+async def test_a_close_that_comes_with_news_is_not_missed_by_who_listens() -> None:
+    url = Shared.url()
+    for steps in range(6):
+        async with open_store(url) as store:
+            listener = opened(store).database._listener
+            with store.listen("s"):
+                await asyncio.sleep(0.1)
+                listener._hear()
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                closing = asyncio.ensure_future(listener.close())
+                done, _ = await asyncio.wait([closing], timeout=5)
+                if not done and listener._task is not None:  # so that this ends, too
+                    listener._task.cancel()
+                assert done
+
+
 async def stop_in_transaction(parent: Parent, url: str) -> str:
     """Stops with the feed locked, and tells what it was told when it went on."""
     async with open_store(url) as store:
