@@ -45,6 +45,9 @@ _TRIES: Final = 3
 _BEGIN: Final = "BEGIN ISOLATION LEVEL SERIALIZABLE"
 _BEGIN_LOOK: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _STRANGER: Final = "a job awaits only its statements"
+_FASTER: Final = (  # what is told where another opener makes the same, in one moment of that or another
+    asyncpg.UniqueViolationError, asyncpg.DuplicateSchemaError, asyncpg.DuplicateTableError, asyncpg.DuplicateObjectError,
+)  # fmt: skip
 _COMPONENTS: Final = "CREATE TABLE IF NOT EXISTS components (name text PRIMARY KEY, version bigint NOT NULL)"
 
 
@@ -215,10 +218,9 @@ class PostgresDatabase:
         if not await connection.fetchval("SELECT to_regclass('components') IS NOT NULL"):
             if not create:
                 raise StoreUnusable(self.path, f"there is no Tailfold in schema {self.address.schema!r}: open it with create")
-            with contextlib.suppress(asyncpg.UniqueViolationError, asyncpg.DuplicateSchemaError, asyncpg.DuplicateTableError):
-                await connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{self.address.schema}"')
-            with contextlib.suppress(asyncpg.UniqueViolationError, asyncpg.DuplicateTableError):  # another opener was faster
-                await connection.execute(_COMPONENTS)
+            for text in (f'CREATE SCHEMA IF NOT EXISTS "{self.address.schema}"', _COMPONENTS):
+                with contextlib.suppress(*_FASTER):
+                    await connection.execute(text)
 
     async def _in_task(self, work: Coroutine[Any, Any, T]) -> T:
         try:

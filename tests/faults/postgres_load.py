@@ -1,4 +1,4 @@
-"""Writers of many streams and a follower of each, over whatever happens to their server; and whether all they were told is true."""
+"""Writers of many streams and a follower of each, whatever happens to their server; and whether what they were told is true."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stream import NewEvent, Producer, StoreUnreachable, follow
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from stream import AppendResult, EventStore
+    from stream import AppendResult, Event, EventStore
 
 
 class Load:
@@ -53,7 +53,7 @@ class Load:
     async def check(self, store: EventStore) -> None:
         """Nothing acknowledged is lost or elsewhere, nothing is there twice, no number is missing or seen out of turn."""
         for name, told in self.told.items():
-            events = []
+            events: list[Event] = []
             while page := await store.read(name, after=events[-1].seq if events else 0):
                 events += page
             assert [event.seq for event in events] == list(range(1, len(events) + 1))
@@ -67,7 +67,9 @@ class Load:
             assert len(self.seen[name]) >= max(told)
 
     def __str__(self) -> str:
-        return f"{self.acknowledged} acknowledged, {len(self.unknown)} unknown, 0 lost, 0 doubled, outage {self.longest_s:.1f} s"
+        return (
+            f"{self.acknowledged} acknowledged, {len(self.unknown)} unknown, 0 lost, 0 doubled, outage {self.longest_s:.1f} s"
+        )
 
     async def _write(self, name: str) -> None:
         head = number = 0

@@ -1,4 +1,4 @@
-"""PostgreSQL killed, stopped, or lost to its standby, and clients killed: what was acknowledged is there, once, in its place."""
+"""PostgreSQL killed, stopped, or lost to its standby, and clients killed: what was acknowledged is there, once."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.postgres_server import PostgresServer, Shared, running
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
 
 
-async def aside(function: object, *arguments: object) -> None:
-    await anyio.to_thread.run_sync(partial(function, *arguments))  # type: ignore[arg-type]
+async def aside(function: Callable[[], None]) -> None:
+    await anyio.to_thread.run_sync(function)
 
 
 async def test_a_server_killed_in_the_middle_of_appends_loses_and_doubles_nothing(chance: random.Random) -> None:
