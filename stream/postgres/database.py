@@ -197,16 +197,20 @@ class PostgresDatabase:
         """Connects, and looks whether the server is as it must be. Raises `StoreUnusable` and `StoreUnreachable`."""
         try:
             self._pool = await asyncpg.create_pool(
-                self.address.hosts[0], connect=self.connect, min_size=1, max_size=_CONNECTIONS, init=_prepare,
+                self.address.hosts[0], connect=self.connect, min_size=1, max_size=_CONNECTIONS, init=self._prepare,
                 **({"statement_cache_size": 0} if self.address.wake == "poll" else {}),
             )  # fmt: skip
             async with self.connected() as connection:
-                await check_server(connection, self.path, is_durable=self._durability == "full")
                 await self._make_schema(connection, create=create)
         except FAILURES as error:
             raise translate(error, self.path) from error
         except ValueError as error:  # the driver's word on an odd URL
             raise StoreUnusable(self.path, f"{error}: postgresql://user@host:port/database is meant") from error
+
+    async def _prepare(self, connection: Connection) -> None:
+        """Each connection may lead to another server than the one before; sums are numbers as they are on other databases."""
+        await check_server(connection, self.path, self.address.schema, is_durable=self._durability == "full")
+        await connection.set_type_codec("numeric", encoder=str, decoder=int, schema="pg_catalog", format="text")
 
     def _settings(self) -> dict[str, str]:
         stopped_ms = str(int(_STOPPED_S * 1000))
@@ -369,11 +373,6 @@ class _Run:
 
 async def _begin(job: Callable[[Sql], Awaitable[T]]) -> T:
     return await job(_Asked)
-
-
-async def _prepare(connection: Connection) -> None:
-    """Sums are numbers as they are on other databases."""
-    await connection.set_type_codec("numeric", encoder=str, decoder=int, schema="pg_catalog", format="text")
 
 
 async def open_postgres(url: str, *, create: bool, durability: Durability = "full") -> PostgresDatabase:

@@ -91,6 +91,24 @@ async def test_what_was_sent_and_lost_and_comes_late_is_the_one_that_counts(expe
         assert await read(direct, "s") == ["first", "late"]
 
 
+async def test_nobody_is_told_of_a_conflict_while_his_append_may_still_come_in() -> None:
+    """It went behind another one, whose caller has left: alone it would not fit, until both are there."""
+    url = Shared.url()
+    async with Proxy(server().port) as proxy, open_store(proxy.url(url)) as store:
+        await store.append("s", event("first"))
+        async with feed_held(url) as let_go:
+            leaves = asyncio.ensure_future(store.append("s", event("leaves")))
+            behind = asyncio.ensure_future(store.append("s", event("behind"), expected_seq=2))
+            await until_behind_a_lock(1)
+            leaves.cancel()
+            proxy.cut_all()
+            await asyncio.sleep(0.5)
+            assert not behind.done()
+            let_go.set()
+            assert (await asyncio.wait_for(behind, 20)).first_seq == 3
+        assert await read(store, "s") == ["first", "leaves", "behind"]
+
+
 async def test_what_comes_late_is_not_stored_again_elsewhere_when_the_stream_was_truncated() -> None:
     url = Shared.url()
     async with Proxy(server().port) as proxy, open_store(proxy.url(url)) as store, open_store(url) as direct:
