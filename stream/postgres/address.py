@@ -10,17 +10,17 @@ from stream.errors import StoreUnusable
 
 SCHEMES: Final = ("postgresql", "postgres")
 _OURS: Final = ("schema", "wake")
-_SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}\Z")
+_SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,53}\Z")  # it is part of a channel's name, which has 63 bytes
 _WAKES: Final = ("listen", "poll")
 
 
 class Address(NamedTuple):
-    """`dsn` is what the driver is given, `name` the same without a password, `schema` where our tables lie.
+    """`hosts` are what the driver is given for each of them, `name` is the URL without a password, `schema` our tables' place.
 
     `wake` says how others' commits are noticed: by `listen`, or by `poll` where nothing can be listened to (PgBouncer).
     """
 
-    dsn: str
+    hosts: tuple[str, ...]
     name: str
     schema: str
     wake: str
@@ -34,11 +34,13 @@ def read_address(url: str) -> Address:
     name = _without_password(url)
     schema, wake = ours.get("schema", "tailfold"), ours.get("wake", "listen")
     if not _SCHEMA.match(schema) or schema.startswith("pg_"):
-        raise StoreUnusable(name, f"schema={schema!r} is none: small letters, digits and _, at most 63, and no pg_ before them")
+        raise StoreUnusable(name, f"schema={schema!r} is none: small letters, digits and _, at most 54, and no pg_ before them")
     if wake not in _WAKES:
         raise StoreUnusable(name, f"wake={wake!r} is unknown: say wake=listen, or wake=poll behind a pooler")
     theirs = "&".join(f"{quote(key)}={quote(value)}" for key, value in options if key not in _OURS)
-    return Address(urlunsplit(parts._replace(query=theirs)), name, schema, wake)
+    user, at, hosts = parts.netloc.rpartition("@")
+    dsns = tuple(urlunsplit(parts._replace(netloc=user + at + host, query=theirs)) for host in hosts.split(","))
+    return Address(dsns, name, schema, wake)
 
 
 def _without_password(url: str) -> str:

@@ -2,7 +2,8 @@
 
 The statement is one commit for appends of many streams; a stream that has moved meanwhile is passed over with all its
 appends, and nobody else is. Each row carries a name that nobody else gives, so that where a connection was lost in the middle
-the rows themselves tell what was stored: what was not can't come in later, for it names the place it was for.
+the rows themselves tell what was stored. What was sent and lost may still come in later, as long as its stream is where it was
+expected: so each such place is remembered until its stream has moved, and looked at before the append goes anywhere else.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ import random
 import secrets
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
+from asyncpg.exceptions import UniqueViolationError
 
 from stream.admission import Append, admit
-from stream.errors import StoreBusy, StoreClosed, StoreUnreachable, StreamError
+from stream.errors import CorruptEvent, StoreBusy, StoreClosed, StoreUnreachable, StreamError
 from stream.postgres.database import PATIENCE_S
-from stream.postgres.errors import FAILURES, is_again, is_gone, translate
-from stream.postgres.keys import KeyCache, Known, Stream
+from stream.postgres.errors import FAILURES, is_again, is_gone, is_of_one, translate
+from stream.postgres.keys import KeyCache, Known, Stream, damage_of
 from stream.records import AppendResult
 from stream.tables.bounds import read_watermark
 from stream.tables.chunks import NAMED_BYTES, append_place, checksum, pack
@@ -63,13 +65,31 @@ marked AS (
   FROM marks_of AS p JOIN moved ON moved.id = p.stream WHERE w.id = p.producer)
 SELECT id FROM moved"""  # noqa: S608 - constants
 _STORED: Final = """
-SELECT a.append_id FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS w (stream, last, append_id)
-JOIN appends AS a ON a.stream = w.stream AND a.last = w.last AND a.append_id = w.append_id"""
+SELECT s.head, s.floor, a.append_id IS NOT NULL
+FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) WITH ORDINALITY AS w (stream, last, append_id, place)
+JOIN streams AS s ON s.id = w.stream
+LEFT JOIN appends AS a ON a.stream = w.stream AND a.last = w.last AND a.append_id = w.append_id ORDER BY w.place"""
+_UNKNOWN: Final = (
+    "the connection was lost while this was stored, whether it was is not known: try again, retries with an append_id or by a "
+    "producer are safe"
+)
+_SWEPT: Final = "the connection was lost while this was stored, and its place was truncated since: whether it was is not known"
 _EARLIER: Final = "SELECT n FROM appends WHERE stream = ? AND last = ? AND append_id = ?"
 
 
+class Place(NamedTuple):
+    """Where an append goes: of which stream, where all that goes with it expects it, and its last seq."""
+
+    stream: int
+    expected: int
+    last: int
+
+
 class Request(msgspec.Struct, eq=False):
-    """An append that waits for its answer; `last` and `stream` are told by what plans it, and `name` is the row's."""
+    """An append that waits for its answer; `last` and `stream` are told by what plans it, and `name` is the row's.
+
+    `lost` are the places it was sent to by statements whose outcome is not known.
+    """
 
     append: Append
     data: bytes
@@ -78,6 +98,8 @@ class Request(msgspec.Struct, eq=False):
     stream: Stream | None = None
     known: Known | None = None
     last: int = 0
+    lost: frozenset[Place] = frozenset()
+    lost_since: float = 0.0
 
     @property
     def n(self) -> int:
@@ -109,6 +131,7 @@ class Appender:
         self._waiting: deque[Request] = deque()
         self._work = asyncio.Event()
         self._keys = KeyCache()
+        self._failing_since: float | None = None
         self._prefix = secrets.token_bytes(NAMED_BYTES - 8)
         self._closing = False
         self._landed = asyncio.Event()
@@ -163,22 +186,22 @@ class Appender:
 
     async def _store(self, batch: list[Request]) -> None:
         """Afterwards each has its answer."""
-        deadline, pause_s = time.monotonic() + PATIENCE_S, 0.001
-        left, unclear = batch, list[Request]()
+        pause_s = 0.001
+        left = batch
         while left:
             try:
-                await self._try(left, unclear)
+                await self._try(left)
+                self._failing_since = None
             except FAILURES as error:
                 self._keys.forget(request.append.stream_id for request in left)
-                if is_again(error):
-                    unclear.clear()
-                elif not is_gone(error):
+                if not is_gone(error) and not is_again(error):
                     await self._store_singly(left, error)
                     return
-                if time.monotonic() > deadline:
-                    refusal = self._give_up(error, is_unclear=bool(unclear))
+                if self._failing_since is None:
+                    self._failing_since = time.monotonic()
+                if time.monotonic() - self._failing_since > PATIENCE_S:
                     for request in left:
-                        request.refuse(refusal)
+                        request.refuse(self._refusal(request, error))
                     return
             still = [request for request in left if not request.answer.done()]
             if len(still) == len(left):
@@ -186,23 +209,19 @@ class Appender:
                 pause_s = min(pause_s * 2, 0.2)
             left = still
 
-    async def _try(self, left: Sequence[Request], unclear: list[Request]) -> None:
-        """Stores what goes in now, and answers it. What is in `unclear` afterwards may have been stored or not."""
-        if unclear:
-            await self._look_for(unclear)
-            unclear.clear()
+    async def _try(self, left: Sequence[Request]) -> None:
+        """Stores what goes in now, and answers it."""
+        await self._look_for([request for request in left if request.lost])
         planned, odd = await self._plan([request for request in left if not request.answer.done()])
-        unclear += planned
-        moved = await self._insert(planned)
-        unclear.clear()
-        self._answer(planned, moved)
+        self._answer(planned, await self._insert(planned))
         for request in odd:
             await self._explain(request)
 
     async def _store_singly(self, batch: Sequence[Request], error: BaseException) -> None:
         """One bad row fails the statement for all: each alone, so that its fault hits its own caller."""
-        if len(batch) == 1:
-            batch[0].refuse(translate(error, self._database.path))
+        if len(batch) == 1 or not is_of_one(error):
+            for request in batch:
+                request.refuse(self._refusal(request, error))
             return
         for request in batch:
             await self._store([request])
@@ -213,7 +232,7 @@ class Appender:
         Of a stream nothing is planned behind an odd one: who was asked first is answered first.
         """
         self._keys.trim()
-        await self._keys.know(self._database, [request.append for request in requests])
+        damages = await self._keys.know(self._database, [request.append for request in requests])
         planned: list[Request] = []
         odd: list[Request] = []
         heads: dict[int, int] = {}
@@ -221,6 +240,9 @@ class Appender:
         waits: set[int] = set()
         for request in requests:
             append = request.append
+            if (damage := damage_of(append, damages)) is not None:
+                request.refuse(damage)
+                continue
             request.stream = stream = self._keys.streams[append.stream_id]
             if stream.key in waits:
                 continue
@@ -260,12 +282,25 @@ class Appender:
                 mark[3:] = [producer.epoch, producer.seq, last - request.n + 1, last]
         keys, lasts, sizes, names, crcs, datas = zip(*rows, strict=True)
         columns = list(zip(*[(mark[0], key, *mark[1:]) for key, mark in marks.items()], strict=True)) or [()] * 8
-        self._database.trips += 1
-        async with self._database.connected() as connection:
-            moved = await connection.fetch(
-                _APPEND, list(moves), [head for head, _ in moves.values()], [last for _, last in moves.values()],
-                keys, lasts, at, sizes, names, crcs, datas, *columns,
-            )  # fmt: skip
+        places = [Place(key, moves[key][0], last) for key, last in zip(keys, lasts, strict=True)]
+        sent = [(request, place) for request, place in zip(planned, places, strict=True) if place not in request.lost]
+        is_lost = False
+        try:
+            async with self._database.connected() as connection:
+                self._database.trips += 1
+                is_lost = True  # until its outcome is told
+                moved = await connection.fetch(
+                    _APPEND, list(moves), [head for head, _ in moves.values()], [last for _, last in moves.values()],
+                    keys, lasts, at, sizes, names, crcs, datas, *columns,
+                )  # fmt: skip
+                is_lost = False
+        except FAILURES as error:
+            is_lost = is_lost and is_gone(error)
+            raise
+        finally:
+            if is_lost:
+                for request, place in sent:
+                    request.lost, request.lost_since = request.lost | {place}, request.lost_since or time.monotonic()
         return {key for (key,) in moved}
 
     def _answer(self, planned: Iterable[Request], moved: set[int]) -> None:
@@ -281,28 +316,48 @@ class Appender:
             else:
                 self._keys.forget([request.append.stream_id])
 
-    async def _look_for(self, unclear: Sequence[Request]) -> None:
-        """Answers those whose rows are there, after a connection was lost. Raises what the driver raises."""
-        keys = [request.stream.key if request.stream else 0 for request in unclear]
+    async def _look_for(self, requests: Sequence[Request]) -> None:
+        """Answers those whose rows are there, and forgets the places where they can't come any more.
+
+        Raises what the driver raises.
+        """
+        asked = [(request, place) for request in requests for place in request.lost]
+        if not asked:
+            return
         async with self._database.connected() as connection:
-            args = keys, [request.last for request in unclear], [request.name for request in unclear]
-            names = {name for (name,) in await connection.fetch(_STORED, *args)}
-        self._keys.forget(request.append.stream_id for request in unclear)
-        for request in unclear:
-            if request.name in names:
+            self._database.trips += 1
+            found = await connection.fetch(
+                _STORED, [place.stream for _, place in asked], [place.last for _, place in asked],
+                [request.name for request, _ in asked],
+            )  # fmt: skip
+        self._keys.forget(request.append.stream_id for request in requests)
+        for (request, place), (head, floor, is_there) in zip(asked, found, strict=True):
+            if is_there:
+                request.last = place.last
                 request.accept()
                 self._stored(request.append.stream_id)
+            elif head != place.expected:
+                if floor >= place.last and request.append.producer is None and not request.append.named:
+                    request.refuse(StoreUnreachable(self._database.path, _SWEPT))
+                request.lost -= {place}
 
     async def _explain(self, request: Request) -> None:
-        """Answers what does not go on as things stand now; nothing, where it would go in."""
+        """Answers what does not go on as things stand now; nothing, where it would go in, or may be on its way."""
         append = request.append
+        await self._look_for([request])
+        if request.lost and time.monotonic() - request.lost_since > PATIENCE_S:
+            request.refuse(StoreUnreachable(self._database.path, _UNKNOWN))
+        if request.lost or request.answer.done():
+            return
         self._keys.forget([append.stream_id])
-        await self._keys.know(self._database, [append])
-        stream = self._keys.streams[append.stream_id]
+        damages = await self._keys.know(self._database, [append])
         try:
+            if (damage := damage_of(append, damages)) is not None:
+                raise damage
+            stream = self._keys.streams[append.stream_id]
             watermark = None
             if append.producer is not None:
-                watermark = await read_watermark(self._database.read, append.stream_id, append.producer.id)
+                watermark = await read_watermark(self._database.ask, append.stream_id, append.producer.id)
             earlier = await self._find_earlier(append, stream)
             answer = admit(append, head=stream.head, watermark=watermark, earlier=earlier)
         except StreamError as refusal:
@@ -316,13 +371,14 @@ class Appender:
         if not append.named or append.expected_seq is None or append.expected_seq < stream.floor:
             return None
         last = append.expected_seq + len(append.events)
-        found = await self._database.read(_EARLIER, (stream.key, last, append.aid))
+        found = await self._database.ask(_EARLIER, (stream.key, last, append.aid))
         return AppendResult(append.expected_seq + 1, last) if found else None
 
-    def _give_up(self, error: BaseException, *, is_unclear: bool) -> StreamError:
+    def _refusal(self, request: Request, error: BaseException) -> StreamError:
+        if request.lost:
+            return StoreUnreachable(self._database.path, _UNKNOWN)
+        if isinstance(error, UniqueViolationError):
+            return CorruptEvent(request.append.stream_id, request.last, "it lies beyond the head")
         if is_again(error):
             return StoreBusy(f"{self._database.path}: others were in the way for {PATIENCE_S:.0f} s: try again")
-        if is_unclear:
-            why = "the connection was lost while this was stored, whether it was is not known: try again, retries are safe"
-            return StoreUnreachable(self._database.path, why)
         return translate(error, self._database.path)

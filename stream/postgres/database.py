@@ -18,6 +18,7 @@ import asyncpg
 from stream.errors import StoreBusy, StoreClosed, StoreUnreachable, StoreUnusable, StreamError
 from stream.home import Home
 from stream.postgres.address import read_address
+from stream.postgres.connection import notice_silence
 from stream.postgres.errors import FAILURES, is_again, is_gone, translate
 from stream.postgres.listener import Listener
 from stream.postgres.server import check_server
@@ -37,17 +38,25 @@ Connection = Any
 PATIENCE_S: Final = 30.0
 _CONNECTIONS: Final = 8
 _CONNECT_S: Final = 10.0
+_STOPPED_S: Final = 10.0
+"""For so long a process that was stopped in a transaction holds up the others; going on, it does the whole of it again."""
+_TRIES: Final = 3
+"""How often others may be in the way of a transaction before it keeps them out."""
 _BEGIN: Final = "BEGIN ISOLATION LEVEL SERIALIZABLE"
 _BEGIN_LOOK: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _STRANGER: Final = "a job awaits only its statements"
+_FASTER: Final = (  # what is told where another opener makes the same, in one moment of that or another
+    asyncpg.UniqueViolationError, asyncpg.DuplicateSchemaError, asyncpg.DuplicateTableError, asyncpg.DuplicateObjectError,
+)  # fmt: skip
 _COMPONENTS: Final = "CREATE TABLE IF NOT EXISTS components (name text PRIMARY KEY, version bigint NOT NULL)"
 
 
 class PostgresDatabase:
     """A schema that is open: `stream.database.Database` on PostgreSQL. Made by `open_postgres`.
 
-    `trips` counts round trips to the server. What meets a server that is gone waits for it up to `PATIENCE_S` and is tried
-    again, unless its outcome is unknown: then, and behind that time, it raises `StoreUnreachable`.
+    `trips` counts round trips to the server. `gate` is a statement that keeps those out who are in the way of transactions
+    again and again. What meets a server that is gone waits for it up to `PATIENCE_S` and is tried again, unless its outcome is
+    unknown: then, and behind that time, it raises `StoreUnreachable`.
     """
 
     dialect: ClassVar[Literal["sqlite", "postgres"]] = "postgres"
@@ -59,6 +68,8 @@ class PostgresDatabase:
         self.home = Home(address.name)
         self.address = address
         self._durability = durability
+        self.gate: str | None = None
+        self._hosts = address.hosts
         self._pool: Any = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._left: set[asyncio.Task[Any]] = set()
@@ -139,46 +150,81 @@ class PostgresDatabase:
             task.cancel()
         await self.close()
 
-    async def connect(self) -> Connection:
-        """A connection of its own, for who listens."""
-        return await asyncpg.connect(self.address.dsn, timeout=_CONNECT_S, server_settings=self._settings())
+    async def ask(self, text: str, parameters: Sequence[Any] = (), /) -> list[Row]:
+        """As `read`, for what those wait for whom `read` waits for. Raises what the driver raises."""
+        async with self.connected() as connection:
+            self.trips += 1
+            text, given = translate_text(text, parameters)
+            return [tuple(row) for row in await connection.fetch(text, *given)]
+
+    async def connect(self, dsn: str | None = None, /, **options: Any) -> Connection:
+        """A connection of its own, to the first host that is as it must be; the one that was so last is asked first.
+
+        The driver itself would ask none behind one that is silent. Raises what the driver raises.
+        """
+        del dsn
+        failure: BaseException | None = None
+        for host in self._hosts:
+            try:
+                connection = await asyncpg.connect(
+                    host, timeout=_CONNECT_S / len(self._hosts), server_settings=self._settings(), **options
+                )
+            except FAILURES as error:
+                failure = failure if isinstance(failure, asyncpg.PostgresError) else error
+            else:
+                self._hosts = (host, *(other for other in self._hosts if other != host))
+                notice_silence(connection)
+                return connection
+        assert failure is not None
+        raise failure
 
     @contextlib.asynccontextmanager
     async def connected(self) -> AsyncIterator[Connection]:
-        """A connection for as long as the block lasts. Raises what the driver raises."""
+        """A connection for as long as the block lasts. Raises what the driver raises.
+
+        What was done with it stays done where it can't be given back.
+        """
         if self._pool is None:
             raise StoreClosed(f"{self.path} is closed")
-        async with self._pool.acquire(timeout=_CONNECT_S) as connection:
+        connection = await self._pool.acquire()
+        try:
             yield connection
+        finally:
+            with contextlib.suppress(*FAILURES):
+                await self._pool.release(connection, timeout=_CONNECT_S)
 
     async def open(self, *, create: bool) -> None:
         """Connects, and looks whether the server is as it must be. Raises `StoreUnusable` and `StoreUnreachable`."""
         try:
             self._pool = await asyncpg.create_pool(
-                self.address.dsn, min_size=1, max_size=_CONNECTIONS, timeout=_CONNECT_S, command_timeout=None,
-                init=_prepare, server_settings=self._settings(),
+                self.address.hosts[0], connect=self.connect, min_size=1, max_size=_CONNECTIONS, init=self._prepare,
                 **({"statement_cache_size": 0} if self.address.wake == "poll" else {}),
             )  # fmt: skip
             async with self.connected() as connection:
-                await check_server(connection, self.path, is_durable=self._durability == "full")
                 await self._make_schema(connection, create=create)
         except FAILURES as error:
             raise translate(error, self.path) from error
         except ValueError as error:  # the driver's word on an odd URL
             raise StoreUnusable(self.path, f"{error}: postgresql://user@host:port/database is meant") from error
 
+    async def _prepare(self, connection: Connection) -> None:
+        """Each connection may lead to another server than the one before; sums are numbers as they are on other databases."""
+        await check_server(connection, self.path, self.address.schema, is_durable=self._durability == "full")
+        await connection.set_type_codec("numeric", encoder=str, decoder=int, schema="pg_catalog", format="text")
+
     def _settings(self) -> dict[str, str]:
+        stopped_ms = str(int(_STOPPED_S * 1000))
         settings = {"search_path": self.address.schema, "application_name": "tailfold"}
+        settings["idle_in_transaction_session_timeout"] = stopped_ms
         return settings if self._durability == "full" else settings | {"synchronous_commit": "off"}
 
     async def _make_schema(self, connection: Connection, *, create: bool) -> None:
         if not await connection.fetchval("SELECT to_regclass('components') IS NOT NULL"):
             if not create:
                 raise StoreUnusable(self.path, f"there is no Tailfold in schema {self.address.schema!r}: open it with create")
-            with contextlib.suppress(asyncpg.UniqueViolationError, asyncpg.DuplicateSchemaError, asyncpg.DuplicateTableError):
-                await connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{self.address.schema}"')
-            with contextlib.suppress(asyncpg.UniqueViolationError, asyncpg.DuplicateTableError):  # another opener was faster
-                await connection.execute(_COMPONENTS)
+            for text in (f'CREATE SCHEMA IF NOT EXISTS "{self.address.schema}"', _COMPONENTS):
+                with contextlib.suppress(*_FASTER):
+                    await connection.execute(text)
 
     async def _in_task(self, work: Coroutine[Any, Any, T]) -> T:
         try:
@@ -216,8 +262,9 @@ class PostgresDatabase:
     async def _again(self, job: Callable[[Sql], Awaitable[T]], begin: str | None) -> T:
         """Runs a job until it is through, `begin` its transaction if it is one."""
         deadline, pause_s = time.monotonic() + PATIENCE_S, 0.001
+        met = 0
         while True:
-            run = _Run(self)
+            run = _Run(self, self.gate if begin == _BEGIN and met >= _TRIES else None)
             try:
                 async with self.connected() as connection:
                     return await run.go(connection, job, begin)
@@ -227,6 +274,8 @@ class PostgresDatabase:
                         raise self._unknown() from error
                 elif not is_again(error):
                     raise translate(error, self.path) from error
+                else:
+                    met += 1
                 if time.monotonic() > deadline:
                     raise self._give_up(error) from error
             except asyncio.CancelledError:
@@ -260,8 +309,9 @@ class _Asked:
 class _Run:
     """One attempt at a job. `is_ambiguous` while a commit is under way."""
 
-    def __init__(self, database: PostgresDatabase) -> None:
+    def __init__(self, database: PostgresDatabase, gate: str | None) -> None:
         self._database = database
+        self._gate = gate
         self.is_ambiguous = False
 
     async def go(self, connection: Connection, job: Callable[[Sql], Awaitable[T]], begin: str | None) -> T:
@@ -269,6 +319,8 @@ class _Run:
             return await self._drive(connection, job, is_single=True)
         await self._execute(connection, begin)
         try:
+            if self._gate is not None:  # before anything is seen
+                await self._execute(connection, self._gate)
             result = await self._drive(connection, job, is_single=False)
         except BaseException:
             if not connection.is_closed():
@@ -276,8 +328,10 @@ class _Run:
                     await self._execute(connection, "ROLLBACK")
             raise
         self.is_ambiguous = begin != _BEGIN_LOOK
-        await self._execute(connection, "COMMIT")
+        told = await self._execute(connection, "COMMIT")
         self.is_ambiguous = False
+        if told != "COMMIT":
+            raise StoreUnusable(self._database.path, "a job went on after a statement of it had failed: nothing was stored")
         return result
 
     async def _drive(self, connection: Connection, job: Callable[[Sql], Awaitable[T]], *, is_single: bool) -> T:
@@ -312,18 +366,13 @@ class _Run:
         text, parameters = translate_text(asked.text, asked.parameters)
         return [tuple(row) for row in await connection.fetch(text, *parameters)]
 
-    async def _execute(self, connection: Connection, text: str) -> None:
+    async def _execute(self, connection: Connection, text: str) -> str:
         self._database.trips += 1
-        await connection.execute(text)
+        return str(await connection.execute(text))
 
 
 async def _begin(job: Callable[[Sql], Awaitable[T]]) -> T:
     return await job(_Asked)
-
-
-async def _prepare(connection: Connection) -> None:
-    """Sums are numbers as they are on other databases."""
-    await connection.set_type_codec("numeric", encoder=str, decoder=int, schema="pg_catalog", format="text")
 
 
 async def open_postgres(url: str, *, create: bool, durability: Durability = "full") -> PostgresDatabase:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Final
 
-from stream.tables.bounds import check_bounds
+from stream.errors import CorruptEvent
+from stream.tables.bounds import check_bounds, watermark_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from stream.admission import Append
+    from stream.admission import Append, Watermark
     from stream.postgres.database import PostgresDatabase
     from stream.records import Producer
+
+Damages = dict[tuple[str, str], CorruptEvent]
+"""By stream, and by producer where only its row is damaged."""
 
 _MAX_CACHED: Final = 50_000
 _LOOK_STREAMS: Final = "SELECT name, id, head, floor, origin, guard FROM streams WHERE name = ANY($1::text[])"
@@ -20,7 +24,8 @@ _ADD_STREAMS: Final = """
 INSERT INTO streams (name) SELECT n FROM unnest($1::text[]) AS n
 WHERE NOT EXISTS (SELECT 1 FROM streams WHERE name = n) ORDER BY n"""
 _LOOK_PRODUCERS: Final = """
-SELECT p.stream, p.name, p.id, p.epoch, p.seq FROM unnest($1::bigint[], $2::text[]) AS w (stream, name)
+SELECT p.stream, p.name, p.id, p.epoch, p.seq, p.first, p.last, p.guard
+FROM unnest($1::bigint[], $2::text[]) AS w (stream, name)
 JOIN producers AS p ON p.stream = w.stream AND p.name = w.name"""
 _ADD_PRODUCERS: Final = """
 INSERT INTO producers (stream, name) SELECT w.stream, w.name FROM unnest($1::bigint[], $2::text[]) AS w (stream, name)
@@ -41,10 +46,10 @@ class Known:
 
     __slots__ = ("epoch", "key", "seq")
 
-    def __init__(self, key: int, epoch: int | None, seq: int | None) -> None:
+    def __init__(self, key: int, watermark: Watermark | None) -> None:
         self.key = key
-        self.epoch = -1 if epoch is None else epoch
-        self.seq = -1 if seq is None else seq
+        self.epoch = -1 if watermark is None else watermark.epoch
+        self.seq = -1 if watermark is None else watermark.seq
 
     def goes_on_with(self, producer: Producer, planned: tuple[int, int] | None) -> bool:
         """Whether this looks like its next append, behind what is planned of it."""
@@ -78,35 +83,62 @@ class KeyCache:
         if gone:
             self.producers = {place: known for place, known in self.producers.items() if place[0] not in gone}
 
-    async def know(self, database: PostgresDatabase, appends: Sequence[Append]) -> None:
-        """Looks up, or makes, the keys of these, unless they are known. Raises `CorruptEvent`, and what the driver raises."""
+    async def know(self, database: PostgresDatabase, appends: Sequence[Append]) -> Damages:
+        """Looks up, or makes, the keys of these, unless they are known; gives what can't be known, for its row is damaged.
+
+        Raises what the driver raises.
+        """
+        damages: Damages = {}
         names = list(dict.fromkeys(append.stream_id for append in appends if append.stream_id not in self.streams))
         if names:
-            await self._know_streams(database, names)
+            await self._know_streams(database, names, damages)
         wanted = {
-            (self.streams[append.stream_id].key, append.producer.id): None for append in appends if append.producer is not None
+            (self.streams[append.stream_id].key, append.producer.id): append.stream_id
+            for append in appends
+            if append.producer is not None and append.stream_id in self.streams
         }
-        places = [place for place in wanted if place not in self.producers]
+        places = {place: name for place, name in wanted.items() if place not in self.producers}
         if places:
-            await self._know_producers(database, places)
+            await self._know_producers(database, places, damages)
+        return damages
 
-    async def _know_streams(self, database: PostgresDatabase, names: Sequence[str]) -> None:
+    async def _know_streams(self, database: PostgresDatabase, names: Sequence[str], damages: Damages) -> None:
+        left = list(names)
         async with database.connected() as connection:
             for text in (_LOOK_STREAMS, _ADD_STREAMS, _LOOK_STREAMS):
                 database.trips += 1
-                rows = await connection.fetch(text, [name for name in names if name not in self.streams])
-                for name, key, head, floor, origin, guard in rows:
-                    check_bounds(name, floor, head, origin, guard)
-                    self.streams[name] = Stream(key, head, floor)
-                if all(name in self.streams for name in names):
-                    return
-
-    async def _know_producers(self, database: PostgresDatabase, places: Sequence[tuple[int, str]]) -> None:
-        async with database.connected() as connection:
-            for text in (_LOOK_PRODUCERS, _ADD_PRODUCERS, _LOOK_PRODUCERS):
-                left = [place for place in places if place not in self.producers]
+                for name, key, head, floor, origin, guard in await connection.fetch(text, left):
+                    try:
+                        check_bounds(name, floor, head, origin, guard)
+                    except CorruptEvent as damage:
+                        damages[name, ""] = damage
+                    else:
+                        self.streams[name] = Stream(key, head, floor)
+                left = [name for name in left if name not in self.streams and (name, "") not in damages]
                 if not left:
                     return
+
+    async def _know_producers(
+        self, database: PostgresDatabase, places: Mapping[tuple[int, str], str], damages: Damages
+    ) -> None:
+        left = list(places)
+        async with database.connected() as connection:
+            for text in (_LOOK_PRODUCERS, _ADD_PRODUCERS, _LOOK_PRODUCERS):
                 database.trips += 1
-                for stream, name, *numbers in await connection.fetch(text, *map(list, zip(*left, strict=True))):
-                    self.producers[stream, name] = Known(*numbers)
+                for stream, name, key, *numbers in await connection.fetch(text, *map(list, zip(*left, strict=True))):
+                    stream_id = places[stream, name]
+                    try:
+                        watermark = watermark_of(stream_id, name, [tuple(numbers)])
+                    except CorruptEvent as damage:
+                        damages[stream_id, name] = damage
+                    else:
+                        self.producers[stream, name] = Known(key, watermark)
+                left = [place for place in left if place not in self.producers and (places[place], place[1]) not in damages]
+                if not left:
+                    return
+
+
+def damage_of(append: Append, damages: Damages) -> CorruptEvent | None:
+    """Why this can't be stored, of what `know` gives."""
+    producer_id = "" if append.producer is None else append.producer.id
+    return damages.get((append.stream_id, "")) or damages.get((append.stream_id, producer_id))

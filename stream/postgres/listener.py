@@ -73,7 +73,8 @@ class Listener:
                 finally:
                     connection.terminate()
             except (*FAILURES, StreamError):
-                await self._wake()
+                with contextlib.suppress(StreamError):  # whoever waits is told by his own look
+                    await self._wake()
                 await asyncio.sleep(_AGAIN_S)
 
     async def _look_again_and_again(self, interval_s: float, connection: Any = None) -> None:
@@ -85,7 +86,8 @@ class Listener:
                     await self._wake()
                 seen = number
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._told.wait(), interval_s)
+                async with asyncio.timeout(interval_s):  # `wait_for` may lose a cancellation that comes with the news
+                    await self._told.wait()
             self._told.clear()
 
     async def _wake(self) -> None:

@@ -1,4 +1,4 @@
-"""What a server must be like, looked at when it is opened."""
+"""What a server must be like, looked at whenever one is connected to."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ _OLDEST: Final = 130_000
 _LOOK: Final = """
 SELECT current_setting('server_version_num')::int, current_setting('server_version'), current_setting('fsync'),
   current_setting('full_page_writes'), current_setting('synchronous_commit'), current_setting('server_encoding'),
-  pg_is_in_recovery()"""
+  pg_is_in_recovery(), current_setting('search_path')"""
 
 
-async def check_server(connection: Any, name: str, *, is_durable: bool) -> None:
+async def check_server(connection: Any, name: str, schema: str, *, is_durable: bool) -> None:
     """Raises `StoreUnusable` where what is acknowledged might not be there, or names might be told apart wrongly."""
-    version, shown, fsync, whole_pages, synchronous, encoding, is_standby = await connection.fetchrow(_LOOK)
+    version, shown, fsync, whole_pages, synchronous, encoding, is_standby, path = await connection.fetchrow(_LOOK)
     if version < _OLDEST:
         raise StoreUnusable(name, f"the server is PostgreSQL {shown}: 13 or newer is needed")
     if is_standby:
         why = "this server is a standby, which takes nothing: name the primary, or several with target_session_attrs=read-write"
+        raise StoreUnusable(name, why)
+    if path != schema:
+        why = f"search_path is {path!r} in spite of what was asked: a pooler between drops it, and must let it through"
         raise StoreUnusable(name, why)
     if encoding != "UTF8":
         raise StoreUnusable(name, f"the database is in {encoding}: make one with ENCODING 'UTF8' TEMPLATE template0")

@@ -48,6 +48,7 @@ class PostgresStore(TableStore):
             return str(incarnation)
 
         known = await database.read("SELECT incarnation FROM store")
+        database.gate = "LOCK TABLE feed IN EXCLUSIVE MODE"
         store = cls(database, known[0][0] if known else await database.transact(identify), clock_ms)
         store._sweeper.resume()
         return store

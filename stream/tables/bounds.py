@@ -43,7 +43,7 @@ async def raise_floor(sql: Sql, number: str, stream_id: str, through: int) -> Bo
 
 async def read_watermark(sql: Sql, stream_id: str, producer_id: str) -> Watermark | None:
     """What is known of a producer. Raises `CorruptEvent` where its row is damaged."""
-    return _watermark_of(stream_id, producer_id, await sql(_WATERMARK, (stream_id, producer_id)))
+    return watermark_of(stream_id, producer_id, await sql(_WATERMARK, (stream_id, producer_id)))
 
 
 def bounds_of(stream_id: str, rows: Sequence[Row]) -> Bounds:
@@ -59,7 +59,8 @@ def check_bounds(stream_id: str, floor: Any, head: Any, origin: Any, guard: Any)
     raise CorruptEvent(stream_id, 0, "the row that keeps its floor, head and origin is damaged")
 
 
-def _watermark_of(stream_id: str, producer_id: str, rows: Sequence[Row]) -> Watermark | None:
+def watermark_of(stream_id: str, producer_id: str, rows: Sequence[Row]) -> Watermark | None:
+    """Rows of epoch, seq, first, last and guard as a watermark; None before a first append. Raises `CorruptEvent`."""
     if not rows or rows[0] == (None,) * 5:
         return None
     epoch, seq, first, last, guard = rows[0]
