@@ -21,6 +21,7 @@ from stream.postgres.address import read_address
 from stream.postgres.errors import FAILURES, is_again, is_gone, translate
 from stream.postgres.listener import Listener
 from stream.postgres.server import check_server
+from stream.postgres.statements import told
 from stream.postgres.statements import translate as translate_text
 
 if TYPE_CHECKING:
@@ -253,8 +254,8 @@ class _Asked:
         self.text, self.parameters = text, parameters
 
     def __await__(self) -> Generator[Any, None, list[Row]]:
-        told: Any = yield self
-        return told  # type: ignore[no-any-return]
+        rows: Any = yield self
+        return rows  # type: ignore[no-any-return]
 
 
 class _Run:
@@ -282,12 +283,12 @@ class _Run:
 
     async def _drive(self, connection: Connection, job: Callable[[Sql], Awaitable[T]], *, is_single: bool) -> T:
         work = _begin(job)
-        told: Any = None
+        rows: Any = None
         refusal: StreamError | None = None
         try:
             while True:
                 try:
-                    asked = work.send(told) if refusal is None else work.throw(refusal)
+                    asked = work.send(rows) if refusal is None else work.throw(refusal)
                 except StopIteration as returned:
                     return returned.value  # type: ignore[no-any-return]
                 refusal = None
@@ -295,7 +296,7 @@ class _Run:
                     raise RuntimeError(f"{_STRANGER}, not {asked!r}")  # noqa: TRY004 - as every database says it
                 self.is_ambiguous = is_single and not asked.text.lstrip().startswith("SELECT")
                 try:
-                    told = await self._fetch(connection, asked)
+                    rows = await self._fetch(connection, asked)
                     self.is_ambiguous = False
                 except FAILURES as error:
                     if is_gone(error) or is_again(error):
@@ -310,7 +311,7 @@ class _Run:
             await connection.execute(asked.text)
             return []
         text, parameters = translate_text(asked.text, asked.parameters)
-        return [tuple(row) for row in await connection.fetch(text, *parameters)]
+        return [told(row) for row in await connection.fetch(text, *parameters)]
 
     async def _execute(self, connection: Connection, text: str) -> None:
         self._database.trips += 1

@@ -6,6 +6,7 @@ from typing import Final
 
 import asyncpg
 from asyncpg import exceptions as raised
+from asyncpg.exceptions import _base as client
 
 from stream.errors import StoreFull, StoreUnreachable, StoreUnusable, StreamError
 
@@ -28,6 +29,7 @@ _GONE: Final = (
     OSError,
     TimeoutError,
 )
+_REFUSED: Final = (client.DataError, client.ClientConfigurationError)  # the driver's word on what it was given
 _AGAIN: Final = (raised.SerializationError, raised.DeadlockDetectedError, raised.UniqueViolationError)
 _WAYS_OUT: Final = (
     (raised.InvalidCatalogNameError, "make it first (createdb), or name another one in the URL"),
@@ -45,7 +47,7 @@ _WAYS_OUT: Final = (
 
 def is_gone(error: BaseException) -> bool:
     """Whether the connection is of no more use: what was under way on it has an unknown outcome."""
-    return isinstance(error, _GONE)
+    return isinstance(error, _GONE) and not isinstance(error, _REFUSED)
 
 
 def is_again(error: BaseException) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from stream.errors import StreamError
 from stream.postgres.errors import FAILURES
@@ -12,7 +12,8 @@ from stream.postgres.errors import FAILURES
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from stream.postgres.database import PostgresDatabase
+    from stream.database import Row
+    from stream.postgres.address import Address
 
 POLL_INTERVAL_S: Final = 0.025
 _LOOK_INTERVAL_S: Final = 1.0  # where the server tells: what it did not tell is seen then
@@ -20,10 +21,23 @@ _AGAIN_S: Final = 0.2
 _NUMBER: Final = "SELECT number FROM feed"
 
 
+class Listened(Protocol):
+    """What is asked of the database."""
+
+    path: str
+    address: Address
+
+    async def connect(self) -> Any:
+        """A connection of its own."""
+
+    async def read(self, text: str, /) -> list[Row]:
+        """See `stream.database.Database`."""
+
+
 class Listener:
     """Runs while there are watchers."""
 
-    def __init__(self, database: PostgresDatabase) -> None:
+    def __init__(self, database: Listened) -> None:
         self._database = database
         self._watchers: list[Callable[[], Awaitable[None]]] = []
         self._told = asyncio.Event()
