@@ -80,8 +80,8 @@ def simulate(
     for count in shards:
         place = hashes % count
         busiest = _busiest(place[chosen], begins, lengths, count)
-        full = [_fullest(np.bincount(place, weights=weights, minlength=count)) for weights in (None, events, sizes)]
-        loads.append(Load(count, *full, busiest))
+        full = (_fullest(np.bincount(place, weights=weights, minlength=count)) for weights in (None, events, sizes))
+        loads.append(Load(count, next(full), next(full), next(full), busiest))
     return loads
 
 

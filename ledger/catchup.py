@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ledger.erasure import finish_erasure, is_pending
 from ledger.errors import LedgerBehind
 from ledger.kinds import is_let_go_by_others
-from ledger.moment import look
+from ledger.moment import look, look_on
 from ledger.turns import Turns
 from projector import State, open_runs
 from projector.compaction import drop_older, save_snapshot
@@ -130,6 +130,8 @@ class CatchUp:
     async def _look(self, conversation: str) -> _Seen:
         """The ledger's position, the state to go on from, and the first page of what came behind that."""
         remembered = self._known.get(conversation)
+        if remembered is not None and (gone_on := await self._look_on(conversation, remembered)) is not None:
+            return gone_on
 
         async def job(moment: Moment) -> tuple[_Seen, str | None]:
             position, bounds = await moment.position(), await moment.bounds()
@@ -146,6 +148,18 @@ class CatchUp:
         if why is not None:
             _LOG.warning("ledger.snapshot_passed_over", conversation=conversation, why=why)
         return seen
+
+    async def _look_on(self, conversation: str, known: Known) -> _Seen | None:
+        """The same in one statement, where what is remembered goes on; None where it is to be looked at as a whole."""
+        try:
+            told = await look_on(self._store, self._tables, conversation, known.state.last_seq, _PAGE_EVENTS)
+        except Truncated:
+            return None
+        if told is None:
+            return None
+        position, bounds, events = told
+        goes_on = not is_pending(position.erased) and _goes_on(known, position, bounds)
+        return _Seen(position, bounds, known, events) if goes_on else None
 
     async def _keep(self, conversation: str, known: Known, *, is_saved: bool, is_end: bool) -> Known:
         """Remembers the state here, and now and then it `is_saved` in a snapshot, never ahead of the ledger's position."""

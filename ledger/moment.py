@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ledger.tables import conversations
+from stream import Bounds
+from stream.tables.bounds import check_bounds
 from stream.tables.store import TableStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ledger.tables.conversations import Position
     from ledger.tables.tables import LedgerTables
-    from stream import Bounds, Event, EventStore, Snapshot
-    from stream.database import Sql
+    from stream import Event, EventStore, Snapshot
+    from stream.database import Row, Sql
 
 T = TypeVar("T")
 
@@ -39,6 +41,36 @@ async def look(store: EventStore, tables: LedgerTables, conversation: str, job: 
     if isinstance(store, TableStore) and store.database is tables.database:
         return await store.database.look(lambda sql: job(_Together(store, sql, conversation)))
     return await job(_Apart(store, tables, conversation))
+
+
+async def look_on(
+    store: EventStore, tables: LedgerTables, conversation: str, after: int, limit: int
+) -> tuple[Position, Bounds, list[Event]] | None:
+    """Position, bounds and the events behind `after` in one statement, where every statement is a trip to a server.
+
+    None where that is not so, or one does not do: then it is to be looked at. Raises `Truncated` and `CorruptEvent`.
+    """
+    database = tables.database
+    if not (isinstance(store, TableStore) and store.database is database and database.dialect == "postgres"):
+        return None
+    seen: list[tuple[Position, Bounds]] = []
+
+    async def once(text: str, parameters: Sequence[Any] = (), /) -> list[Row]:
+        if seen:
+            raise _TakesMore
+        rows, position = await conversations.beside(database.read, text, parameters)
+        seen.append((position, check_bounds(conversation, *rows[0][:4]) if rows else Bounds(0, 0)))
+        return rows
+
+    try:
+        events = await store.read_within(once, conversation, after, limit)
+    except _TakesMore:
+        return None
+    return *seen[0], events
+
+
+class _TakesMore(Exception):
+    """A page that is not there in one statement."""
 
 
 async def stand(moment: Moment) -> tuple[Position, Bounds]:

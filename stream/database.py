@@ -29,8 +29,9 @@ class Database(Protocol):
     """A database that is open.
 
     Every operation raises `StoreClosed`, `StoreUnusable`, `StoreFull`, `StoreBusy`, and `StoreElsewhere` in another event
-    loop than that of its opening and in a forked process. `path` names it, without secrets; `trips` counts how often it was
-    asked something.
+    loop than that of its opening and in a forked process. With `checks_versions` each transaction raises `StoreUnusable` for
+    tables that a newer program has changed since they were installed; else that is up to the job. `path` names it, without
+    secrets; `trips` counts how often it was asked something.
     """
 
     path: str
@@ -38,6 +39,7 @@ class Database(Protocol):
     home: Home
     dialect: ClassVar[Literal["sqlite", "postgres"]]
     is_private_copy: ClassVar[bool]
+    checks_versions: ClassVar[bool]
 
     async def transact(self, job: Callable[[Sql], Awaitable[T]]) -> T:
         """Runs `job(sql)` as one transaction that is whole or absent; a cancelled caller does not cut it.

@@ -13,6 +13,7 @@ from hypothesis import settings
 from ledger import open_ledger
 from tests.backends import BACKENDS, Backend, Store
 from tests.fork_server import COMMANDS
+from tests.ledger_places import LEDGERS, place_of
 from tests.postgres_server import Shared
 
 if TYPE_CHECKING:
@@ -50,18 +51,16 @@ def anyio_backend() -> tuple[str, dict[str, bool]]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A module whose tests hold wherever a ledger lies says where, in `LEDGERS`."""
-    if "ledger" in metafunc.fixturenames and hasattr(metafunc.module, "LEDGERS"):
-        metafunc.parametrize("ledger", metafunc.module.LEDGERS, indirect=True)
+    """A module whose tests hold wherever a ledger lies says where, in `LEDGERS`; in memory, and on a server, all do."""
+    if "ledger" in metafunc.fixturenames:
+        metafunc.parametrize("ledger", getattr(metafunc.module, "LEDGERS", LEDGERS), indirect=True)
 
 
 @pytest.fixture
 async def ledger(request: pytest.FixtureRequest, tmp_path: Path, anyio_backend: object) -> AsyncIterator[Ledger]:
-    """An empty one: in `memory`, in one `sqlite` file, or with its `log elsewhere`."""
+    """An empty one: in `memory`, in one `sqlite` file, or with its `log elsewhere`, on `postgres`, or half of it there."""
     del anyio_backend
-    place = getattr(request, "param", "memory")
-    url = "memory:" if place == "memory" else str(tmp_path / "ledger.db")
-    log = str(tmp_path / "log.db") if place == "log elsewhere" else None
+    url, log = place_of(request.param, tmp_path)
     async with open_ledger(url, log=log) as opened:
         yield opened
 

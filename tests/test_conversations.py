@@ -20,10 +20,11 @@ from ledger import (
 )
 from projector import Block, Projector
 from stream import Event, InvalidEvent, NewEvent, SnapshotUnreadable
+from tests.ledger_places import EVERYWHERE
 from tests.talk import finished, new, said, started
 
 pytestmark = pytest.mark.anyio
-LEDGERS: Final = ("memory", "sqlite", "log elsewhere")
+LEDGERS: Final = EVERYWHERE
 
 
 async def say(ledger: Ledger, *texts: str, conversation: str = "c", run_id: str | None = None) -> list[str]:
@@ -179,7 +180,7 @@ async def test_media_is_kept_once_and_checked(ledger: Ledger) -> None:
         await ledger.media("0" * 64)
     await ledger.erase("c")
     assert (await ledger.media(first)).data == b"\x00 bytes"
-    await ledger.tables.database.write(lambda sql: sql("UPDATE media SET data = x'00'"))
+    await ledger.tables.database.write(lambda sql: sql("UPDATE media SET data = ?", (b"\0",)))
     with pytest.raises(LedgerDamaged):
         await ledger.media(first)
     await ledger.erase("d")

@@ -22,6 +22,7 @@ from ledger import (
 from ledger.tables.tables import LedgerTables
 from projector import InvalidJson
 from stream import InvalidEvent, InvalidId, NewEvent
+from tests.ledger_places import EVERYWHERE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from stream.sqlite import Sql
 
 pytestmark = pytest.mark.anyio
-LEDGERS: Final = ("memory", "sqlite", "log elsewhere")
+LEDGERS: Final = EVERYWHERE
 
 
 async def run_info(ledger: Ledger, run_id: str) -> RunInfo:

@@ -17,6 +17,7 @@ from ledger import ACTIVE_LEAF, Ledger, RunInfo, RunLost, RunOpen, open_ledger
 from ledger.upkeep.verify import Finding, verify
 from stream import NewEvent, open_store
 from tests.faults.children import Child, together
+from tests.postgres_server import Shared
 from tests.talk import finished, new, said, started
 from tests.tree_model import TreeModel, ask, told_by
 
@@ -36,10 +37,14 @@ ACTIONS: Final[tuple[Action, ...]] = ("commit", "fail", "cancel")
 LIMIT_S: Final = 60
 
 
-async def test_four_processes_grow_the_same_trees_and_each_run_is_committed_once(tmp_path: Path) -> None:
+@pytest.fixture(params=["sqlite", "postgres"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "c.db") if request.param == "sqlite" else Shared.url()
+
+
+async def test_four_processes_grow_the_same_trees_and_each_run_is_committed_once(path: str) -> None:
     seed = random.randrange(2**32)
     print("seed", seed)
-    path = str(tmp_path / "c.db")
     async with open_ledger(path, durability="normal") as ledger:
         for conversation in CONVERSATIONS:
             await ledger.record(conversation, [new("custom")])
@@ -171,8 +176,8 @@ class Worker:
             self.lost[run_id] = conversation
 
 
-async def test_two_processes_that_commit_the_same_run_at_once_commit_it_once(tmp_path: Path) -> None:
-    path, rounds = str(tmp_path / "c.db"), 30
+async def test_two_processes_that_commit_the_same_run_at_once_commit_it_once(path: str) -> None:
+    rounds = 30
     async with open_store(path, durability="normal") as store:
         for number in range(rounds):
             await store.append(f"c{number}", [started("r"), *said("r", "r.1", "q", role="user"), *said("r", "r.2", "a")])
@@ -197,8 +202,8 @@ async def commit(parent: Parent, path: str, barrier: Barrier, rounds: int) -> li
     return seen
 
 
-async def test_of_an_end_and_two_recoveries_at_once_one_counts_and_all_are_told_which(tmp_path: Path) -> None:
-    path, rounds = str(tmp_path / "c.db"), 20
+async def test_of_an_end_and_two_recoveries_at_once_one_counts_and_all_are_told_which(path: str) -> None:
+    rounds = 20
     barrier = multiprocessing.get_context("forkserver").Barrier(3)
     jobs = [(path, barrier, rounds, job) for job in ("finish", "commit", "cancel")]
     answers = await anyio.to_thread.run_sync(together, end, jobs)
@@ -238,8 +243,7 @@ async def end(parent: Parent, path: str, barrier: Barrier, rounds: int, job: str
     return told
 
 
-async def test_a_cancel_request_reaches_the_writer_in_another_process_within_a_second(tmp_path: Path) -> None:
-    path = str(tmp_path / "c.db")
+async def test_a_cancel_request_reaches_the_writer_in_another_process_within_a_second(path: str) -> None:
     async with open_ledger(path, durability="normal") as ledger:
         await ledger.record("c", [NewEvent("custom", b"{}")])
         child = await anyio.to_thread.run_sync(Child, write_until_cancelled, path)

@@ -63,8 +63,9 @@ UPDATE messages SET selected = {_SELECTED} WHERE conversation = ?1 AND id IN (
 _MARK: Final = f"UPDATE messages SET selected = {_SELECTED} WHERE conversation = ?1 AND id = ?2"
 _ACTIVE_CHILD: Final = f"SELECT {_active_child('?2')}"
 _IS_THERE: Final = "SELECT 1 FROM messages WHERE conversation = ?1 AND id = ?2 AND on_path = 1"
-_HAS_SIBLING: Final = """
-SELECT 1 FROM messages WHERE conversation = ?1 AND coalesce(parent, '') = ?2 AND on_path = 1 AND id <> ?3 LIMIT 1"""
+_JOINED: Final = """
+SELECT EXISTS (SELECT 1 FROM messages WHERE conversation = ?1 AND id = ?2 AND on_path = 1), EXISTS (
+  SELECT 1 FROM messages WHERE conversation = ?1 AND coalesce(parent, '') = ?2 AND on_path = 1 AND id <> ?3)"""
 _COUNT_ORPHANS: Final = """
 UPDATE conversations SET orphans = (
   SELECT count(*) FROM messages AS m WHERE m.conversation = ?1 AND m.on_path = 1 AND m.parent IS NOT NULL AND NOT EXISTS (
@@ -99,15 +100,16 @@ async def join(
     `run` is (first message, last message, where the run started), `standing` the leaf and the number of orphans before.
     """
     (first, last, started), (leaf, orphans) = run, standing
-    is_lost = parent is not None and not await _is_there(sql, key, parent)
+    [(is_there, has_sibling)] = await sql(_JOINED, (key, parent or "", first))
+    is_lost = parent is not None and not is_there
     if is_lost:
         await sql("UPDATE conversations SET orphans = orphans + 1 WHERE id = ?1", (key,))
     elif orphans:
         await sql(_COUNT_ORPHANS, (key,))
     if is_lost or orphans:
         await _choose_all_again(sql, key)
-    else:
-        await _choose_again(sql, key, parent, first, started, is_committed=is_committed)
+    elif has_sibling:
+        await _choose_again(sql, key, parent, since=started if is_committed else 0)
     if is_lost:
         return
     if parent != leaf:
@@ -150,14 +152,11 @@ async def rebuild(sql: Sql, key: int) -> None:
     await sql(_REBUILT, (key, leaf_of(nodes), len(nodes), orphans))
 
 
-async def _choose_again(sql: Sql, key: int, parent: str | None, first: str, started: int, *, is_committed: bool) -> None:
+async def _choose_again(sql: Sql, key: int, parent: str | None, *, since: int) -> None:
     """A selection marks only turns at forks. Where a fork appears afterwards, the turn that was chosen there is marked.
 
-    A run that started after it and is committed ends the selection anyway.
+    A run that started after it and is committed ends the selection anyway: only those behind its start are looked at.
     """
-    if not await sql(_HAS_SIBLING, (key, parent or "", first)):
-        return
-    since = started if is_committed else 0
     for seq, message_id in await sql(f"{_SELECTIONS} ORDER BY seq DESC", (key, since)):
         for (turn,) in await sql(_TURN_AT, (key, message_id, parent or "")):
             await sql(_MARK, (key, turn, seq))

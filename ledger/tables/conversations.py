@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from projector.effects import ConversationDescribed
-    from stream.database import Sql
+    from stream.database import Row, Sql
 
 _NEW: Final = """
 INSERT INTO conversations (stream_id) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM conversations WHERE stream_id = ?1)"""
@@ -28,6 +28,9 @@ RETURNING id, calls_from"""
 _POSITION: Final = """
 SELECT projected_seq, replay_from, leaf, messages, orphans, holes, erased, rewound, is_conversation, amended
 FROM conversations WHERE stream_id = ?1"""
+_WITH_POSITION: Final = f"""
+SELECT theirs.*, ours.* FROM (SELECT 1 AS one) AS one LEFT JOIN ({_POSITION}) AS ours ON true
+LEFT JOIN ({{text}}) AS theirs ON true"""  # noqa: S608 - a constant
 _REWIND: Final = """
 UPDATE conversations SET projected_seq = ?2, rewound = rewound + 1,
   replay_from = CASE WHEN replay_from < ?2 THEN replay_from ELSE ?2 END,
@@ -105,6 +108,20 @@ async def position(sql: Sql, conversation: str) -> Position:
     """How far this conversation is projected."""
     found = await sql(_POSITION, (conversation,))
     return Position(*found[0]) if found else Position()
+
+
+async def beside(sql: Sql, text: str, parameters: Sequence[Any]) -> tuple[list[Row], Position]:
+    """The rows of a statement about the stream that is its `?1`, in any order, and in the same trip its position.
+
+    A row of nothing but NULL is none.
+    """
+    rows = await sql(_WITH_POSITION.format(text=text), parameters)
+    width = len(Position._fields)
+    there = rows[0][-width:]
+    found = [row[:-width] for row in rows]
+    return [row for row in found if any(value is not None for value in row)], Position(*there) if there[
+        0
+    ] is not None else Position()
 
 
 async def positions(sql: Sql, conversations: Collection[str]) -> dict[str, int]:

@@ -59,7 +59,7 @@ class LedgerTables:
                 raise StoreUnusable(self.database.path, why)
             return await job(sql)
 
-        return await self.database.transact(checked)
+        return await self.database.transact(job if self.database.checks_versions else checked)
 
     async def look(self, job: Callable[[Sql], Awaitable[T]]) -> T:
         """Runs `job(sql)`, which only reads: all of it at one moment, in one trip."""

@@ -20,21 +20,21 @@ from stream.home import Home
 from stream.postgres.address import read_address
 from stream.postgres.connection import notice_silence
 from stream.postgres.errors import FAILURES, is_again, is_gone, translate
+from stream.postgres.jobs import BEGIN, BEGIN_LOOK, Newer, Run, TakesMore, source
 from stream.postgres.listener import Listener
 from stream.postgres.server import check_server
+from stream.postgres.statements import told
 from stream.postgres.statements import translate as translate_text
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from stream.database import Row, Sql
     from stream.postgres.address import Address
+    from stream.postgres.jobs import Connection
 
 T = TypeVar("T")
 Durability = Literal["full", "normal"]
-Connection = Any
-"""One of asyncpg's, which has no types."""
-
 PATIENCE_S: Final = 30.0
 _CONNECTIONS: Final = 8
 _CONNECT_S: Final = 10.0
@@ -42,12 +42,10 @@ _STOPPED_S: Final = 10.0
 """For so long a process that was stopped in a transaction holds up the others; going on, it does the whole of it again."""
 _TRIES: Final = 3
 """How often others may be in the way of a transaction before it keeps them out."""
-_BEGIN: Final = "BEGIN ISOLATION LEVEL SERIALIZABLE"
-_BEGIN_LOOK: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_STRANGER: Final = "a job awaits only its statements"
 _FASTER: Final = (  # what is told where another opener makes the same, in one moment of that or another
     asyncpg.UniqueViolationError, asyncpg.DuplicateSchemaError, asyncpg.DuplicateTableError, asyncpg.DuplicateObjectError,
 )  # fmt: skip
+_SHORT_JOBS: Final = 1000  # places in the program, not jobs
 _COMPONENTS: Final = "CREATE TABLE IF NOT EXISTS components (name text PRIMARY KEY, version bigint NOT NULL)"
 
 
@@ -61,6 +59,7 @@ class PostgresDatabase:
 
     dialect: ClassVar[Literal["sqlite", "postgres"]] = "postgres"
     is_private_copy: ClassVar[bool] = False
+    checks_versions: ClassVar[bool] = True
 
     def __init__(self, address: Address, durability: Durability) -> None:
         self.path = address.name
@@ -75,14 +74,17 @@ class PostgresDatabase:
         self._left: set[asyncio.Task[Any]] = set()
         self._closing = False
         self._listener = Listener(self)
+        self._installed: dict[str, int] = {}
+        self._begin = BEGIN
+        self._short: set[object] = set()
 
     async def transact(self, job: Callable[[Sql], Awaitable[T]]) -> T:
         """See `stream.database.Database`: serializable, and run again from its beginning where others were in the way."""
-        return await self._in_task(self._again(job, _BEGIN))
+        return await self._in_task(self._again(job, self._begin))
 
     async def look(self, job: Callable[[Sql], Awaitable[T]]) -> T:
         """See `stream.database.Database`: one snapshot, which nobody waits for."""
-        return await self._in_task(self._again(job, _BEGIN_LOOK))
+        return await self._in_task(self._look(job))
 
     async def write(self, job: Callable[[Sql], Awaitable[T]]) -> T:
         """See `stream.database.Database`."""
@@ -90,7 +92,7 @@ class PostgresDatabase:
 
     async def read(self, text: str, parameters: Sequence[Any] = (), /) -> list[Row]:
         """See `stream.database.Database`."""
-        return await self._in_task(self._again(lambda sql: sql(text, parameters), None))
+        return await self._in_task(self._again(lambda sql: sql(text, parameters), None, only_reads=True))
 
     def watch(self, watcher: Callable[[], Awaitable[None]]) -> Callable[[], None]:
         """See `stream.database.Database`."""
@@ -126,6 +128,8 @@ class PostgresDatabase:
         [(version,)] = await self.read("SELECT coalesce(max(version), 0) FROM components WHERE name = ?", (component,))
         if version != len(scripts):
             await self._in_task(self._again(job, "BEGIN"))
+        self._installed[component] = len(scripts)
+        self._begin = f"{BEGIN}; {_same_versions(self._installed)}"  # rides along: a trip less for each transaction
 
     async def close(self) -> None:
         """Finishes what was handed over, then closes; a cancelled caller does not stop it."""
@@ -155,7 +159,7 @@ class PostgresDatabase:
         async with self.connected() as connection:
             self.trips += 1
             text, given = translate_text(text, parameters)
-            return [tuple(row) for row in await connection.fetch(text, *given)]
+            return [told(row) for row in await connection.fetch(text, *given)]
 
     async def connect(self, dsn: str | None = None, /, **options: Any) -> Connection:
         """A connection of its own, to the first host that is as it must be; the one that was so last is asked first.
@@ -259,15 +263,33 @@ class PostgresDatabase:
         if not task.cancelled():
             task.exception()  # told to the caller, or to nobody if it is gone
 
-    async def _again(self, job: Callable[[Sql], Awaitable[T]], begin: str | None) -> T:
+    async def _look(self, job: Callable[[Sql], Awaitable[T]]) -> T:
+        """A job that took one statement the last time is tried without a transaction: a statement sees one moment."""
+        origin = source(job)
+        if origin in self._short:
+            try:
+                return await self._again(job, None, most=1, only_reads=True)
+            except TakesMore:
+                self._short.discard(origin)
+        return await self._again(job, BEGIN_LOOK, only_reads=True)
+
+    async def _again(
+        self, job: Callable[[Sql], Awaitable[T]], begin: str | None, *, most: int | None = None, only_reads: bool = False
+    ) -> T:
         """Runs a job until it is through, `begin` its transaction if it is one."""
         deadline, pause_s = time.monotonic() + PATIENCE_S, 0.001
         met = 0
         while True:
-            run = _Run(self, self.gate if begin == _BEGIN and met >= _TRIES else None)
+            run = Run(self.path, most=most, only_reads=only_reads)
+            script = self._through_gate(begin) if met >= _TRIES else begin
             try:
                 async with self.connected() as connection:
-                    return await run.go(connection, job, begin)
+                    result = await run.go(connection, job, script)
+                if begin == BEGIN_LOOK and run.asked == 1 and len(self._short) < _SHORT_JOBS:
+                    self._short.add(source(job))
+                return result  # noqa: TRY300 - what follows is for failures
+            except Newer:
+                raise await self._newer() from None
             except FAILURES as error:
                 if is_gone(error):
                     if run.is_ambiguous:
@@ -280,8 +302,26 @@ class PostgresDatabase:
                     raise self._give_up(error) from error
             except asyncio.CancelledError:
                 raise StoreClosed(f"{self.path} was closed while this was done: outcome unknown") from None
+            finally:
+                self.trips += run.trips
             await asyncio.sleep(random.uniform(0.2, 1) * pause_s)  # noqa: S311 - jitter, no secret
             pause_s = min(pause_s * 2, 0.2)
+
+    async def _newer(self) -> StreamError:
+        known: dict[str, int] = dict(
+            await self._again(lambda sql: sql("SELECT name, version FROM components"), None, only_reads=True)
+        )
+        for component, version in self._installed.items():
+            if known.get(component) != version:
+                there = f"its {component} tables have version {known.get(component)}, this Tailfold knows {version}"
+                return StoreUnusable(self.path, f"{there}: upgrade Tailfold")
+        return StoreBusy(f"{self.path}: its tables were being changed: try again")
+
+    def _through_gate(self, begin: str | None) -> str | None:
+        """The same beginning, of a transaction that keeps others out before it sees anything."""
+        if begin is None or self.gate is None or not begin.startswith(BEGIN):
+            return begin
+        return begin.replace(BEGIN, f"{BEGIN}; {self.gate}", 1)
 
     def _unknown(self) -> StreamError:
         why = "the connection was lost during the commit, and whether it took place is not known: look, and do it again"
@@ -293,86 +333,10 @@ class PostgresDatabase:
         return translate(error, self.path)
 
 
-class _Asked:
-    """A statement that a job waits for."""
-
-    __slots__ = ("parameters", "text")
-
-    def __init__(self, text: str, parameters: Sequence[Any] = (), /) -> None:
-        self.text, self.parameters = text, parameters
-
-    def __await__(self) -> Generator[Any, None, list[Row]]:
-        told: Any = yield self
-        return told  # type: ignore[no-any-return]
-
-
-class _Run:
-    """One attempt at a job. `is_ambiguous` while a commit is under way."""
-
-    def __init__(self, database: PostgresDatabase, gate: str | None) -> None:
-        self._database = database
-        self._gate = gate
-        self.is_ambiguous = False
-
-    async def go(self, connection: Connection, job: Callable[[Sql], Awaitable[T]], begin: str | None) -> T:
-        if begin is None:
-            return await self._drive(connection, job, is_single=True)
-        await self._execute(connection, begin)
-        try:
-            if self._gate is not None:  # before anything is seen
-                await self._execute(connection, self._gate)
-            result = await self._drive(connection, job, is_single=False)
-        except BaseException:
-            if not connection.is_closed():
-                with contextlib.suppress(*FAILURES):
-                    await self._execute(connection, "ROLLBACK")
-            raise
-        self.is_ambiguous = begin != _BEGIN_LOOK
-        told = await self._execute(connection, "COMMIT")
-        self.is_ambiguous = False
-        if told != "COMMIT":
-            raise StoreUnusable(self._database.path, "a job went on after a statement of it had failed: nothing was stored")
-        return result
-
-    async def _drive(self, connection: Connection, job: Callable[[Sql], Awaitable[T]], *, is_single: bool) -> T:
-        work = _begin(job)
-        told: Any = None
-        refusal: StreamError | None = None
-        try:
-            while True:
-                try:
-                    asked = work.send(told) if refusal is None else work.throw(refusal)
-                except StopIteration as returned:
-                    return returned.value  # type: ignore[no-any-return]
-                refusal = None
-                if not isinstance(asked, _Asked):
-                    raise RuntimeError(f"{_STRANGER}, not {asked!r}")  # noqa: TRY004 - as every database says it
-                self.is_ambiguous = is_single and not asked.text.lstrip().startswith("SELECT")
-                try:
-                    told = await self._fetch(connection, asked)
-                    self.is_ambiguous = False
-                except FAILURES as error:
-                    if is_gone(error) or is_again(error):
-                        raise
-                    refusal = translate(error, self._database.path)
-        finally:
-            work.close()
-
-    async def _fetch(self, connection: Connection, asked: _Asked) -> list[Row]:
-        self._database.trips += 1
-        if not asked.parameters and ";" in asked.text.rstrip().rstrip(";"):  # a script
-            await connection.execute(asked.text)
-            return []
-        text, parameters = translate_text(asked.text, asked.parameters)
-        return [tuple(row) for row in await connection.fetch(text, *parameters)]
-
-    async def _execute(self, connection: Connection, text: str) -> str:
-        self._database.trips += 1
-        return str(await connection.execute(text))
-
-
-async def _begin(job: Callable[[Sql], Awaitable[T]]) -> T:
-    return await job(_Asked)
+def _same_versions(installed: Mapping[str, int]) -> str:
+    """A statement that divides by zero where the tables are others."""
+    wanted = " OR ".join(f"(name = '{name}' AND version = {version})" for name, version in installed.items())
+    return f"SELECT 1 / (count(*) = {len(installed)})::int FROM components WHERE {wanted}"  # noqa: S608 - our own names
 
 
 async def open_postgres(url: str, *, create: bool, durability: Durability = "full") -> PostgresDatabase:

@@ -6,6 +6,7 @@ from typing import Final
 
 import asyncpg
 from asyncpg import exceptions as raised
+from asyncpg.exceptions import _base as client
 
 from stream.errors import StoreBusy, StoreFull, StoreUnreachable, StoreUnusable, StreamError
 
@@ -27,6 +28,7 @@ _GONE: Final = (
     OSError,
     TimeoutError,
 )
+_REFUSED: Final = (client.DataError, client.ClientConfigurationError)  # the driver's word on what it was given
 _AGAIN: Final = (
     raised.SerializationError,
     raised.DeadlockDetectedError,
@@ -52,6 +54,8 @@ _WAYS_OUT: Final = (
 def is_gone(error: BaseException) -> bool:
     """Whether the connection is of no more use: what was under way on it has an unknown outcome."""
     if any(isinstance(error, kinds) for kinds, _ in _WAYS_OUT):
+        return False
+    if isinstance(error, _REFUSED):
         return False
     return isinstance(error, _GONE) or getattr(error, "severity_en", "") in ("FATAL", "PANIC")
 

@@ -8,20 +8,39 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-_CASTS: Final = {int: "::bigint", bool: "::bigint", str: "::text", bytes: "::bytea", float: "::double precision"}
+# Texts are compared byte by byte, whatever the language of the database.
+_CASTS: Final = {
+    int: "::bigint", bool: "::bigint", str: '::text COLLATE "C"', bytes: "::bytea", float: "::double precision",
+}  # fmt: skip
+_ESCAPE: Final = "\U0010ffff"  # no character, but a text may have it
+_NUL: Final = str.maketrans({"\0": _ESCAPE + "0", _ESCAPE: _ESCAPE + "1"})
 _MARK: Final = re.compile(r"\?(\d*)")
 
 
 def translate(text: str, parameters: Sequence[Any]) -> tuple[str, list[Any]]:
     """`?` and `?1` as `$1`, each with its type: a number that is compared with a constant would else be a small one.
 
-    NULL has no type, and is written where it stands.
+    NULL has no type, and is written where it stands; NUL is no text for PostgreSQL, and is written as two that are.
     """
     casts = tuple(None if value is None else _CASTS.get(type(value), "") for value in parameters)
-    given = [int(value) if isinstance(value, bool) else value for value in parameters if value is not None]
-    return _translate(text, casts), given
+    return _translate(text, casts), [_given(value) for value in parameters if value is not None]
+
+
+def told(row: Iterable[Any]) -> tuple[Any, ...]:
+    """A row as it was given."""
+    return tuple(_restore(value) if isinstance(value, str) and _ESCAPE in value else value for value in row)
+
+
+def _given(value: Any) -> Any:
+    if isinstance(value, bool):
+        return int(value)
+    return value.translate(_NUL) if isinstance(value, str) and ("\0" in value or _ESCAPE in value) else value
+
+
+def _restore(value: str) -> str:
+    return value.replace(_ESCAPE + "0", "\0").replace(_ESCAPE + "1", _ESCAPE)
 
 
 @lru_cache(maxsize=4096)

@@ -75,6 +75,7 @@ class Database:
 
     dialect: ClassVar[Literal["sqlite", "postgres"]] = "sqlite"
     is_private_copy: ClassVar = False
+    checks_versions: ClassVar = False
     """Whether what is done here is done to a copy only: see `stream.sqlite.private_copy`."""
 
     async def inspect(self, work: Callable[[sqlite3.Connection], T]) -> T:

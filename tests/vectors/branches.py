@@ -10,10 +10,11 @@ from projector import Node, fork_points
 from projector import events as ev
 from projector.tree import follow, resolve, select
 from stream import NewEvent
+from tests.postgres_server import Shared
 from tests.vectors.values import ErrorNames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
 
 def run_resolve(given: dict[str, Any]) -> dict[str, Any]:
@@ -38,17 +39,25 @@ def run_fork_points(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_lifecycle(given: dict[str, Any]) -> dict[str, Any]:
-    return {"results": asyncio.run(_live(given["steps"]))}
+    return _everywhere(lambda url: _live(url, given["steps"]))
 
 
 def run_thread(given: dict[str, Any]) -> dict[str, Any]:
-    return asyncio.run(_talk(given))
+    return _everywhere(lambda url: _talk(url, given))
 
 
 OPS: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
     "resolve": run_resolve, "select": run_select, "fork_points": run_fork_points,
     "lifecycle": run_lifecycle, "thread": run_thread,
 }  # fmt: skip
+
+
+def _everywhere(run: Callable[[str], Coroutine[Any, Any, dict[str, Any]]]) -> dict[str, Any]:
+    """In memory and on a server, where the answers are the same."""
+    answers = [asyncio.run(run(url)) for url in ("memory:", Shared.url())]
+    if answers[0] != answers[1]:
+        raise AssertionError(f"memory gives {answers[0]}, PostgreSQL gives {answers[1]}")
+    return answers[0]
 
 
 def _nodes(given: dict[str, Any]) -> list[Node]:
@@ -65,9 +74,9 @@ def _nodes(given: dict[str, Any]) -> list[Node]:
     ]
 
 
-async def _live(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+async def _live(url: str, steps: list[dict[str, Any]]) -> dict[str, Any]:
     results = []
-    async with open_ledger("memory:") as ledger:
+    async with open_ledger(url) as ledger:
         await ledger.record("c", [NewEvent("custom", b"{}")])
         for number, step in enumerate(steps):
             before, anomalies = await _status(ledger, step["run"]), len(await ledger.anomalies("c"))
@@ -84,7 +93,7 @@ async def _live(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
             if len(await ledger.anomalies("c")) > anomalies:
                 result["ignored"] = True
             results.append(result)
-    return results
+    return {"results": results}
 
 
 async def _step(ledger: Ledger, step: dict[str, Any], number: str) -> None:
@@ -99,15 +108,16 @@ async def _step(ledger: Ledger, step: dict[str, Any], number: str) -> None:
             await ledger.recover("c", step["run"], step["action"])
 
 
-async def _talk(given: dict[str, Any]) -> dict[str, Any]:
+async def _talk(url: str, given: dict[str, Any]) -> dict[str, Any]:
     errors = []
-    async with open_ledger("memory:") as ledger:
+    async with open_ledger(url) as ledger:
         await ledger.record("c", [NewEvent("custom", b"{}")])
         for number, step in enumerate(given["steps"], start=1):
             try:
                 await _say(ledger, step)
             except LedgerError as error:
-                errors.append({"step": number, "error": ErrorNames.of(error)} | vars(error))
+                told = {name: value for name, value in vars(error).items() if name != "last_event_at"}
+                errors.append({"step": number, "error": ErrorNames.of(error)} | told)
         everything = await ledger.transcript("c", branch="all")
         result: dict[str, Any] = {
             "active": [message.id for message in await ledger.transcript("c")],

@@ -1,0 +1,99 @@
+"""How often a ledger goes to a server: the fewest trips that a commit takes, however many conversations there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ledger import Ledger, open_ledger
+from stream import NewEvent, StoreUnusable, open_store
+from stream.postgres import PostgresStore
+from tests.postgres_server import Shared
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from stream.database import Sql
+
+pytestmark = pytest.mark.anyio
+
+
+async def trips(ledger: Ledger, call: Awaitable[object]) -> int:
+    before = ledger.tables.database.trips
+    await call
+    return ledger.tables.database.trips - before
+
+
+async def turn(ledger: Ledger, conversation: str) -> int:
+    """The end of a run of three messages, and its catch-up."""
+    run = await ledger.begin_run(conversation)
+    for number in range(3):
+        await run.message("user", f"{number}")
+    await run.flush()
+    return await trips(ledger, run.finish())
+
+
+async def test_a_commit_of_three_messages_takes_twelve_trips_at_many_conversations_as_at_few() -> None:
+    async with open_ledger(Shared.url()) as ledger:
+        await turn(ledger, "c")
+        few = await turn(ledger, "c")
+        for number in range(30):
+            await turn(ledger, f"d{number}")
+        assert await turn(ledger, "c") == few <= 12
+        run = await ledger.begin_run("c")
+        assert await trips(ledger, run.finish()) <= 12
+        assert await trips(ledger, ledger.transcript("c")) <= 8
+        assert len(await ledger.transcript("c")) == 9
+
+
+async def test_a_look_of_one_statement_is_one_trip_from_the_second_time_on() -> None:
+    async with open_store(Shared.url()) as store:
+        assert isinstance(store, PostgresStore)
+        for most in (3, 1, 1):
+            before = store.database.trips
+            assert await store.read("s") == []
+            assert store.database.trips - before == most
+
+
+async def test_a_look_that_once_took_one_statement_sees_one_moment_when_it_takes_more() -> None:
+    url = Shared.url()
+    async with open_store(url) as store, open_store(url) as other:
+        assert isinstance(store, PostgresStore)
+        await store.append("s", [NewEvent("t", b"")])
+        more: list[str] = []
+
+        async def job(sql: Sql) -> list[object]:
+            text = "SELECT head FROM streams"
+            return [await sql(each) for each in (text, *more, text)[: 3 if more else 1]]
+
+        for _ in range(2):
+            assert await store.database.look(job) == [[(1,)]]
+        more.append("SELECT pg_sleep(0.3)::text")
+        before = store.database.trips
+        looking = store.database.begin(store.database.look(job))
+        await _seen(other, "pg_sleep")
+        await other.append("s", [NewEvent("t", b"")])
+        first, _, last = await looking
+        assert first == last
+        assert store.database.trips - before == 6
+
+
+async def _seen(store: object, text: str) -> None:
+    """Waits until the server is busy with it."""
+    assert isinstance(store, PostgresStore)
+    asked = "SELECT 1 FROM pg_stat_activity WHERE state = 'active' AND query LIKE ? AND pid <> pg_backend_pid()"
+    while not await store.database.read(asked, (f"%{text}%",)):
+        pass
+
+
+async def test_tables_of_a_newer_program_are_refused_by_the_next_transaction() -> None:
+    url = Shared.url()
+    async with open_ledger(url) as ledger:
+        await turn(ledger, "c")
+        await ledger.tables.database.write(lambda sql: sql("UPDATE components SET version = 9 WHERE name = 'ledger'"))
+        with pytest.raises(StoreUnusable, match="its ledger tables have version 9, this Tailfold knows 1: upgrade Tailfold"):
+            await ledger.add_media("c", b"x", "image/png")
+        assert len(await ledger.transcript("c")) == 3
+    with pytest.raises(StoreUnusable, match="upgrade Tailfold"):
+        await open_ledger(url)
