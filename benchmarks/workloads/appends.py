@@ -3,7 +3,8 @@
 A closed loop: every writer awaits its append before the next, `append(stream, events)` without options. Writers work
 over min(writers, 100) streams, so at 1,000 ten share one. Raw commits as many one-event rows at a time as there are
 writers, at most 100, over the same streams; k = 20 is measured in events against that same raw. The other libraries
-have 100 writers; they take turns with the rest in the same rounds, on the first event loop.
+have 100 writers; they take turns with us and with raw in rounds of their own, on the first event loop: what they leave
+in memory burdens the collector of whoever shares their process.
 """
 
 from __future__ import annotations
@@ -51,12 +52,16 @@ def measure(bench: Bench, sizes: Sizes) -> list[Figure]:
     figures = []
     for loop in bench.loops:
         for writers in sizes.writers:
-            with_peers = writers == peers.WRITERS and loop == bench.loops[0]
             place = bench.folder / f"appends-{loop}-{writers}"
             place.mkdir()
-            found = bench.run(_measure(place, writers, sizes, with_peers=with_peers), loop=loop)
+            found = bench.run(_measure(place, writers, sizes, with_peers=False), loop=loop)
             where = f"{writers:,} writer{'s' if writers > 1 else ''}, {loop}"
             figures += _figures(f"appends.{loop}.w{writers}", where, found)
+            if writers == peers.WRITERS and loop == bench.loops[0] and any(peers.versions().values()):
+                place = bench.folder / f"appends-{loop}-peers"
+                place.mkdir()
+                found = bench.run(_measure(place, writers, sizes, with_peers=True), loop=loop)
+                figures += _figures_beside_peers(f"appends.{loop}.w{writers}", where, found)
     return figures
 
 
@@ -105,11 +110,18 @@ async def _append(store: EventStore, writers: int, k: int, amount: int) -> float
 
 
 def _figures(prefix: str, where: str, measured: dict[str, list[float]]) -> list[Figure]:
+    raw = measured["raw"]
+    return [
+        compare(f"{prefix}.k{k}.raw", f"k = {k}, {where}", "raw", measured[f"k{k}"], raw, _beside(measured[f"k{k}"], raw))
+        for k in _KS
+    ]
+
+
+def _figures_beside_peers(prefix: str, where: str, measured: dict[str, list[float]]) -> list[Figure]:
     figures: list[Figure] = []
     raw = measured["raw"]
     for k in _KS:
         ours, what = measured[f"k{k}"], f"k = {k}, {where}"
-        figures.append(compare(f"{prefix}.k{k}.raw", what, "raw", ours, raw, _beside(ours, raw)))
         found = {name.partition(".")[2]: rates for name, rates in measured.items() if name.startswith(f"k{k}.")}
         if found:
             best = [max(rates) for rates in zip(*found.values(), strict=True)]
