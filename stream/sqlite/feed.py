@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 NUMBER: Final = "(SELECT max(changed) FROM streams) + 1"
 """The number of the next change; whatever moves a stream sets `changed` to it in the same statement."""
 
+LAST: Final = "SELECT coalesce(max(changed), 0) FROM streams"
+"""The number of the last one."""
+
 _MARKED_BITS: Final = 10  # as the schema has it: the first change of a stream among 1,024 is marked
-_LAST: Final = "SELECT coalesce(max(changed), 0) FROM streams"
 _KNOWN: Final = "SELECT id, head FROM streams WHERE changed >= ?1 AND changed <= ?2"
 _GUARD: Final = "3 * (m.stream % 1000003) + 5 * (m.number % 1000003) + 7 * (m.head % 1000003)"
 # 0 for a mark that is damaged: then all of its stream comes again, and nothing is missed.
@@ -45,7 +47,7 @@ async def read_feed(sql: Sql, path: str, place: FeedPlace, limit: int) -> FeedPa
 
     Raises `Diverged` for a place behind all that has changed.
     """
-    [(last,)] = await sql(_LAST)
+    [(last,)] = await sql(LAST)
     check_reached(place, last)
     while True:
         begin = place if place.through else await _go_through(sql, place)
@@ -67,7 +69,7 @@ async def read_end(sql: Sql) -> FeedPlace:
 
 async def _go_through(sql: Sql, place: FeedPlace) -> FeedPlace:
     """The same place with all that there is now before it."""
-    [(last,)] = await sql(_LAST)
+    [(last,)] = await sql(LAST)
     known = await sql(_KNOWN, (last >> _MARKED_BITS << _MARKED_BITS, last))
     return FeedPlace(place.since, place.known, last, dict(known))
 

@@ -215,9 +215,12 @@ class SqliteStore:
         self._wakeups.wake(stream_id)  # who keeps what he has read lets go of it
 
     async def _wake_those_that_moved(self) -> None:
-        """Another process has committed. What moved is told by the feed; where that is much, or too long ago, all look."""
+        """Another process has committed. What moved is told by the feed; where that is much, or too long ago, all look.
+
+        So they do where a copy was made anew: what was done to the one before may have had the same numbers.
+        """
         seen, self._seen = self._seen, None  # whatever comes in between: the next time all look
-        if seen is not None:
+        if seen is not None and not self.database.is_private_copy:
             page = await self.database.look(lambda sql: read_feed(sql, self.database.path, seen, _PAGE_ROWS))
             self._seen = page.end
             if not page.end.through:
