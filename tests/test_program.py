@@ -144,7 +144,7 @@ def test_an_example_is_a_command_with_options_that_there_are() -> None:
 def test_options_of_the_whole_program_stand_before_or_after_the_command(line: str, folder: Path, tmp_path: Path) -> None:
     shutil.copy(folder / "other.db", tmp_path / "other.db")
     told = shown(line, tmp_path)
-    assert [run["run_id"] for run in json.loads(told.out)] == ["p1"], told
+    assert [run["run_id"] for run in json.loads(told.out)["runs"]] == ["p1"], told
     assert not (tmp_path / "tailfold.db").exists()
 
 

@@ -50,7 +50,7 @@ def playing(shell: Shell) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 def end_of(shell: Shell, run_id: str) -> str:
     """How the run ended; what it had said is on the path."""
-    [run] = shell.read("runs", "c")
+    [run] = shell.read("runs", "c")["runs"]
     assert run["run_id"] == run_id
     [message] = shell.read("show", "c")["messages"]
     assert (message["status"], bool(message["blocks"])) == ("partial", True)

@@ -66,7 +66,7 @@ def test_a_backup_is_made_beside_a_live_run(shell: Shell) -> None:
         assert shell.read("stats")["streams"] == 1
         player.kill()
     shell.data = shell.data.with_name("copy.db")
-    assert [run["status"] for run in shell.read("runs")] == ["streaming"]
+    assert [run["status"] for run in shell.read("runs")["runs"]] == ["streaming"]
     assert shell.run("verify") == "everything is as it should be\n"
 
 
@@ -105,7 +105,7 @@ def test_vacuum_makes_the_file_smaller_and_numbers_go_on(shell: Shell) -> None:
     assert done["after_bytes"] < done["before_bytes"]
     assert done["after_bytes"] == shell.data.stat().st_size
     shell.play()
-    assert shell.read("runs", "c")[-1]["seq"] == head + 1
+    assert shell.read("runs", "c")["runs"][-1]["seq"] == head + 1
     assert "bytes before" in shell.run("vacuum")
 
 

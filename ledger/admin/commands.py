@@ -28,7 +28,7 @@ PLACES: Final[dict[str, Place]] = {
         "Play a recorded stream as a live run, and commit it. `cancel`, Ctrl-C and SIGTERM stop it, and what was said is kept.",
     ),
     "conversations": Place("listing", "List conversations, newest activity first."),
-    "runs": Place("listing", "List runs, open ones too."),
+    "runs": Place("listing", "List runs by conversation and start, open ones too."),
     "show": Place("listing", "Show the transcript of a conversation, and what open runs have said so far."),
     "tree": Place("tree", "Draw the tree of messages: forks, the active path (●), and what has become of each run."),
     "context": Place("context", "Show what a model would be sent of a conversation: a view, which changes nothing."),
