@@ -9,6 +9,7 @@ import typer
 
 from ledger.admin import imports_at_rest
 from ledger.admin.program import NAMES_OF_HELP, Command, Commands, with_settings
+from ledger.early_interrupt import raise_on_interrupt
 from stream.extras import needs
 
 
@@ -100,6 +101,7 @@ def load(name: str) -> Any:
     with needs("admin", f"the command {name}"):
         module = import_module(f"ledger.admin.{PLACES[name].module}")
     imports_at_rest.end()
+    raise_on_interrupt()
     found = getattr(module, f"{name}_app", None)
     if found is None:
         found = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
+from ledger.early_interrupt import end_on_interrupt, raise_on_interrupt
 from ledger.errors import UnknownConversation, UnknownRun
 from stream.limits import MAX_RUN_ID_BYTES, check_id
 
@@ -53,10 +54,13 @@ def with_ledger(
     With `fast_loop` in an event loop of uvloop, where that is installed. A command that `only_looks` leaves the files as they
     are with --read-only, and where they can't be written; any other is refused with --read-only.
     """
+    end_on_interrupt()
     import anyio  # noqa: PLC0415 - with the rest of what help does not need
 
     from ledger import open_ledger  # noqa: PLC0415
     from ledger.admin.output import leave_pipe  # noqa: PLC0415
+
+    raise_on_interrupt()
 
     settings: Settings = context.obj
     read_only = is_read_only(settings) if only_looks else refuse_to_write(context)
