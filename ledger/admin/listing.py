@@ -10,7 +10,7 @@ import typer
 from ledger.admin.erased import print_erased, told_of_erased
 from ledger.admin.json_shapes import of_conversation, of_run
 from ledger.admin.log_events import print_events
-from ledger.admin.options import AsJson, Conversation, ProblemsFound, check_text, with_ledger
+from ledger.admin.options import AsJson, Conversation, ProblemsFound, check_text, named_path, with_ledger
 from ledger.admin.output import columns_of_terminal, moment, print_json, print_line, print_warning
 from ledger.admin.remote import print_remote
 from ledger.admin.tables import Rows, print_rows
@@ -141,7 +141,9 @@ def events(
     url: Annotated[
         str | None, typer.Option(help="Of `tailfold serve`, in place of --data; with --follow.", metavar="URL")
     ] = None,
-    token_file: Annotated[Path | None, typer.Option(help="Holds the bearer token for --url.")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="Holds the bearer token for --url.", parser=named_path, metavar="PATH")
+    ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:

@@ -9,10 +9,12 @@ import typer
 
 from ledger.early_interrupt import end_on_interrupt, raise_on_interrupt
 from ledger.errors import UnknownConversation, UnknownRun
+from stream.checks import check_path
 from stream.limits import MAX_RUN_ID_BYTES, check_id
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from ledger.ledger import Ledger
 
@@ -25,6 +27,14 @@ RunId = Annotated[str, typer.Argument(help="The run's id.", metavar="RUN")]
 Home = Annotated[
     str | None, typer.Option("--conversation", help="Its conversation, where several have such a run.", metavar="CONVERSATION")
 ]
+
+
+def named_path(text: str | Path) -> Path:
+    """A path of the command line: the empty one, as of a variable that is not set, would be the current folder."""
+    try:
+        return check_path("it", text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 class ProblemsFound(Exception):
