@@ -4,6 +4,12 @@ What lives here joins the log (`stream`) and the translation (`projector`). A se
 is the only one.
 """
 
+from ledger.early_interrupt import end_on_interrupt as _end_on_interrupt
+from ledger.early_interrupt import is_command as _is_command
+
+if _is_command():  # before all else that is imported
+    _end_on_interrupt()
+
 from typing import TYPE_CHECKING
 
 from ledger.name_clashes import check_names as _check_names

@@ -8,7 +8,7 @@ from ledger import operations as do
 from ledger.checks import check_ids
 from ledger.engine import Engine
 from ledger.following import OpenRun, Replay, follow_conversation
-from ledger.listings import find_run, list_anomalies, list_conversations, list_open_runs, list_runs
+from ledger.listings import find_run, list_anomalies, list_conversations, list_open_runs, list_runs, place_of
 from ledger.runs.start import ACTIVE_LEAF, Beginning, Parent, RunOptions, Runs
 from ledger.tables.conversations import Page
 from ledger.tables.holds import hold
@@ -268,9 +268,15 @@ class Ledger:
         """The events that could not be applied, as far as the log or a snapshot of it still tells."""
         return await list_anomalies(self.engine, conversation)
 
-    def runs(self, conversation: str | None = None, *, status: str | None = None) -> AsyncIterator[RunInfo]:
-        """Runs by conversation and start, of one conversation or of all; `status` as in `RunInfo`, or `open`."""
-        return list_runs(self.engine, conversation, status=status)
+    def runs(
+        self, conversation: str | None = None, *, status: str | None = None,
+        after: RunInfo | None = None, limit: int | None = None,
+    ) -> AsyncIterator[RunInfo]:  # fmt: skip
+        """Runs by conversation and start, of one conversation or of all; `status` as in `RunInfo`, or `open`.
+
+        The next page is the one `after` the last of this one; `ValueError` where that is of another conversation.
+        """
+        return list_runs(self.engine, conversation, status=status, after=place_of(after), limit=limit)
 
     async def find_run(self, run_id: str) -> str:
         """The conversation of a run. Raises `UnknownRun`, also where several have one of that id."""

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ledger.checks import check_limit
 from ledger.errors import LedgerBehind, LedgerDiverged, UnknownRun
 from ledger.following import open_runs_of
-from ledger.records import ConversationInfo
+from ledger.records import ConversationInfo, RunInfo
 from ledger.tables.texts import is_text
 from projector import load, open_runs
 from stream import CorruptEvent, SnapshotUnreadable
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
     from ledger.engine import Engine
     from ledger.following import OpenRun
-    from ledger.records import RunInfo
     from ledger.tables.conversations import Page
     from projector import State
     from projector.run_draft import Anomaly
 
 STATUSES: Final = ("open", "created", "streaming", "committed", "superseded", "failed", "cancelled")
 """What can be asked for of a run."""
+BEGIN: Final = ("", 0)
+"""The place ahead of all runs."""
 
 
 async def list_conversations(engine: Engine, page: Page) -> AsyncIterator[ConversationInfo]:
@@ -40,19 +41,37 @@ async def list_conversations(engine: Engine, page: Page) -> AsyncIterator[Conver
         yield info
 
 
-async def list_runs(engine: Engine, conversation: str | None, *, status: str | None, after: int = 0) -> AsyncIterator[RunInfo]:
-    """See `Ledger.runs`; `after` is the seq at which the last run of the page before began, in one conversation."""
+async def list_runs(
+    engine: Engine, conversation: str | None, *, status: str | None, after: tuple[str, int] = BEGIN, limit: int | None = None
+) -> AsyncIterator[RunInfo]:
+    """See `Ledger.runs`; `after` is the conversation, and the seq, of the last run of the page before."""
+    check_limit("limit", limit)
     if status is not None:
         check_choice("status", status, STATUSES)
     if conversation is not None:
+        if after[0] not in ("", conversation):
+            raise ValueError(f"after is a run of conversation {after[0]!r}: name that one, or none, as for the page before")
         await engine.read_up(conversation)
     else:
         await engine.catch_up_all()
-    states = _States(engine)
+    if limit == 0:
+        return
+    states, count = _States(engine), 0
     async for run in engine.tables.runs(conversation, only_open=status in ("open", "created", "streaming"), after=after):
         told = await states.of(run) if run.status == "open" else run
         if status in (None, told.status) or (status == "open" and told.outcome is None):
             yield told
+            count += 1
+            if count == limit:
+                return
+
+
+def place_of(run: RunInfo | None) -> tuple[str, int]:
+    """Where the page behind a run begins."""
+    if run is None:
+        return BEGIN
+    last: RunInfo = check_kind("after", run, RunInfo, "the RunInfo of the page before")
+    return last.conversation, last.seq
 
 
 async def find_run(engine: Engine, run_id: str) -> str:

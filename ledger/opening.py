@@ -43,8 +43,9 @@ def open_ledger(
 
     With `read_only` nothing is written, neither to the files nor beside them, and this user need not be able to: what is
     looked at is a copy of this process alone, of all that was there when it was opened. What the log has beyond the ledger
-    is taken in there, and an older file is brought to the newest form. Whatever would change something raises
-    `StoreUnusable`; a file must be there, and `memory:` is a `ValueError`.
+    is taken in there, and an older file is brought to the newest form. While something of it is followed or waited for, what
+    others commit is seen, too, within a second (a large file: when it is copied again): then it is a copy of that moment.
+    Whatever would change something raises `StoreUnusable`; a file must be there, and `memory:` is a `ValueError`.
     """
     check_text("url", url)
     if log is not None:

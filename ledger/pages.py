@@ -1,12 +1,12 @@
-"""Pages of the list of conversations, as the command line and HTTP show them, and the cursor from one to the next."""
+"""Pages of the lists of conversations and of runs, as command line and HTTP show them, and the cursors between them."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from ledger.listings import list_conversations
+from ledger.listings import list_conversations, list_runs
 from ledger.records import ConversationInfo, present_conversation
 from stream.limits import check_id, check_position
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ledger.engine import Engine
+    from ledger.records import RunInfo
     from ledger.tables.conversations import Page
+
+_OF_RUNS: Final = "run:"  # no cursor of one list is taken for one of the other
 
 
 async def read_page(
@@ -33,6 +36,16 @@ async def read_page(
     return shown, make_cursor(shown[-1]) if 0 < len(shown) < len(found) else None
 
 
+async def read_page_of_runs(
+    engine: Engine, conversation: str | None, *, status: str | None, after: tuple[str, int], limit: int | None
+) -> tuple[list[RunInfo], str | None]:
+    """The runs of a page, and the cursor of the next one; None where this is the last."""
+    more = None if limit is None else limit + 1
+    found = [run async for run in list_runs(engine, conversation, status=status, after=after, limit=more)]
+    shown = found[:limit]
+    return shown, make_run_cursor(shown[-1]) if 0 < len(shown) < len(found) else None
+
+
 def present_page(shown: Sequence[ConversationInfo], cursor: str | None) -> dict[str, Any]:
     """A page as plain values."""
     return {"conversations": [present_conversation(info) for info in shown], "next": cursor}
@@ -40,20 +53,39 @@ def present_page(shown: Sequence[ConversationInfo], cursor: str | None) -> dict[
 
 def make_cursor(info: ConversationInfo) -> str:
     """Where the page behind this conversation begins."""
-    return base64.urlsafe_b64encode(f"{info.active_at}:{info.conversation}".encode()).decode().rstrip("=")
+    return _seal("", info.active_at, info.conversation)
 
 
 def read_cursor(cursor: str) -> ConversationInfo:
     """The conversation that a page ended with, as far as the next one asks. Raises `ValueError`."""
+    active_at, conversation = _open(cursor, "")
+    return ConversationInfo(conversation, 0, 0, None, 0, active_at)
+
+
+def make_run_cursor(run: RunInfo) -> str:
+    """Where the page behind this run begins."""
+    return _seal(_OF_RUNS, run.seq, run.conversation)
+
+
+def read_run_cursor(cursor: str) -> tuple[str, int]:
+    """The conversation and the seq of the run that a page ended with. Raises `ValueError`."""
+    seq, conversation = _open(cursor, _OF_RUNS)
+    return conversation, seq
+
+
+def _seal(of: str, number: int, conversation: str) -> str:
+    return base64.urlsafe_b64encode(f"{of}{number}:{conversation}".encode()).decode().rstrip("=")
+
+
+def _open(cursor: str, of: str) -> tuple[int, str]:
     try:
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
-        active_at, separator, conversation = text.partition(":")
-        if not separator or not active_at.isascii() or not active_at.isdecimal():
-            raise ValueError("it holds no time")
-        place = check_id("conversation id", conversation), check_position("time", int(active_at))
+        number, separator, conversation = text.removeprefix(of).partition(":")
+        if not text.startswith(of) or not separator or not number.isascii() or not number.isdecimal():
+            raise ValueError("it is of no such list")
+        return check_position("number", int(number)), check_id("conversation id", conversation)
     except (binascii.Error, ValueError) as error:
         raise ValueError(f"{cursor[:80]!r} is no cursor: take the one that the page before ended with") from error
-    return ConversationInfo(place[0], 0, 0, None, 0, place[1])
 
 
 def _narrowed(prefix: str, within: tuple[str, ...]) -> list[str]:

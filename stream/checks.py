@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -46,6 +48,14 @@ def check_kind(what: str, value: object, kind: Any, said: str) -> Any:
     if not isinstance(value, kind):
         raise refusal(what, said, value)
     return value
+
+
+def check_path(what: str, value: object) -> Path:
+    """Returns what is named. Raises `ValueError` for what is no path; the empty one would be all of the current folder."""
+    named = check_kind(what, value, str | PathLike, "a path")
+    if named == "":
+        raise ValueError(f"{what} must name a file or a folder, and it is empty: '.' is the folder you are in")
+    return Path(named)
 
 
 def check_list(what: str, value: object, said: str) -> Sequence[Any]:

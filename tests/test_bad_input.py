@@ -213,7 +213,7 @@ def test_a_recording_that_is_cut_off_ends_incomplete_and_what_came_stays(shell: 
     assert message["status"] == "partial"
     assert message["blocks"][0]["signature"]
     assert message["blocks"][1]["text"].startswith("Let me look that up")
-    assert [run["outcome"] for run in shell.read("runs")] == ["incomplete"]
+    assert [run["outcome"] for run in shell.read("runs")["runs"]] == ["incomplete"]
 
 
 @pytest.mark.heavy
@@ -222,7 +222,7 @@ def test_an_error_in_the_stream_fails_the_run_and_keeps_what_came(shell: Shell, 
     error = '{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}'
     file.write_text("\n".join([*LINES[:60], error]), encoding="utf-8")
     assert "failed" in shell.play(file=file, code=1)
-    [run] = shell.read("runs")
+    [run] = shell.read("runs")["runs"]
     assert (run["status"], "overloaded_error" in run["error"]) == ("failed", True)
     assert shell.read("show", "c")["messages"] == []  # unfinished messages of a failed run are not on the path
     assert "Let me look that up" in shell.run("events", "c")
@@ -235,7 +235,7 @@ def test_an_error_after_a_whole_response_keeps_that_response_in_the_transcript(s
     assert "failed, 1 message" in shell.play(file=file, code=1)
     [message] = shell.read("show", "c")["messages"]
     assert (message["provider_ref"], message["status"]) == ("msg_sample_0001", "complete")
-    [run] = shell.read("runs")
+    [run] = shell.read("runs")["runs"]
     assert (run["status"], json.loads(run["error"])) == ("failed", {"type": "overloaded_error"})
     assert shell.run("verify") == "everything is as it should be\n"
 
@@ -245,4 +245,4 @@ def test_a_recording_that_is_refused_begins_no_run_in_a_conversation_there_is(sh
     file = tmp_path / "bad.jsonl"
     file.write_text("\n".join([*LINES[:4], '{"type": ', *LINES[4:]]), encoding="utf-8")
     assert f"{file}, line 5" in refused(shell, *play(file))
-    assert len(shell.read("runs")) == 1
+    assert len(shell.read("runs")["runs"]) == 1

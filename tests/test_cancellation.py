@@ -239,3 +239,22 @@ def test_a_file_that_can_not_be_opened_leaves_no_thread_that_answers_a_loop_that
         time.sleep(0.01)
     assert threading.active_count() <= before
     assert not died
+
+
+async def test_all_connections_are_closed_where_that_is_cancelled(tmp_path: Path) -> None:
+    """Ctrl-C cancels every task of an event loop, also the one that closes: a thread that is left would bar the exit."""
+    path = str(tmp_path / "chat.db")
+    for rounds in range(4):
+        connections = connection.Connections(path)
+        opened = [await connections.connect() for _ in range(3)]
+        closing = asyncio.ensure_future(connections.close())
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        closing.cancel()
+        with suppress(asyncio.CancelledError):
+            await closing
+        if rounds:  # it had begun
+            for one in opened:
+                one._thread.join(5)
+                assert not one._thread.is_alive()
+        await connections.close()

@@ -70,7 +70,7 @@ def test_the_demo_kills_a_process_and_loses_nothing(shell: Shell, tmp_path: Path
     assert 0 < numbers["characters_before"] == numbers["characters_after"]
     shell.data = keep / "demo.db"
     assert shell.run("verify") == "everything is as it should be\n"
-    assert [run["status"] for run in shell.read("runs")] == ["committed", "committed"]
+    assert [run["status"] for run in shell.read("runs")["runs"]] == ["committed", "committed"]
     assert "name another folder" in shell.run("demo", "--keep", str(keep), code=2)
 
 
@@ -80,7 +80,7 @@ def test_a_stream_that_is_played_is_shown_as_its_transcript(shell: Shell) -> Non
     shown = shell.read("show", "c")
     assert [block["kind"] for block in shown["messages"][0]["blocks"]] == ["reasoning", "text", "tool_call"]
     assert shown["open_runs"] == shown["anomalies"] == []
-    [run] = shell.read("runs", "c")
+    [run] = shell.read("runs", "c")["runs"]
     assert (run["status"], run["outcome"], run["finish_reason"]) == ("committed", "completed", "tool_use")
     assert run["usage"]["msg_sample_0001"]["output"] == 263
     assert "committed" in shell.run("runs")
@@ -172,7 +172,7 @@ def test_the_database_is_named_by_the_environment_too(shell: Shell) -> None:
     shell.play()
     command = [sys.executable, "-m", "ledger.admin", "runs", "--json"]
     done = subprocess.run(command, env=os.environ | {"TAILFOLD_DATA": str(shell.data)}, capture_output=True, check=True)
-    assert len(json.loads(done.stdout)) == 1
+    assert len(json.loads(done.stdout)["runs"]) == 1
 
 
 def test_what_a_model_said_does_not_steer_the_terminal(shell: Shell, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_every_command_that_prints_data_prints_it_as_json_with_the_promised_keys
     assert told[-1]["run_id"] == told[0]["run_id"]
     numbers = [line["acknowledged_seq"] for line in told[:-1]]
     assert numbers == sorted(set(numbers))
-    [run] = shell.read("runs")
+    [run] = shell.read("runs")["runs"]
     assert run == told[-1] == shell.read("recover", told[0]["run_id"], "--action", "commit")
     assert run.keys() >= {"conversation", "run_id", "status", "outcome", "seq", "end_seq", "messages", "usage", "finish_reason"}
     assert shell.read("show", "c").keys() == {"conversation", "erased", "messages", "open_runs", "anomalies"}
@@ -214,7 +214,7 @@ def test_every_command_that_prints_data_prints_it_as_json_with_the_promised_keys
 
 def test_a_follower_begins_after_a_number_and_waits_for_what_comes(shell: Shell) -> None:
     shell.play()
-    [run] = shell.read("runs")
+    [run] = shell.read("runs")["runs"]
     command = shell.command("events", "c", "--follow", "--after", str(run["end_seq"]), "--json")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follower:
         assert follower.stdout is not None

@@ -160,6 +160,8 @@ ROWS: Final = [
     row("anomalies", "conversation", [None, *NO_ID], lambda ledger, x: ledger.anomalies(x)),
     row("runs", "conversation", NO_ID, lambda ledger, x: ledger.runs(x)),
     row("runs", "status", NO_CHOICE, lambda ledger, x: ledger.runs(status=x)),
+    row("runs", "after", ["r", *NO_TEXT], lambda ledger, x: ledger.runs(after=x)),
+    row("runs", "limit", NO_NUMBER, lambda ledger, x: ledger.runs(limit=x)),
     row("find_run", "run_id", [None, *NO_ID], lambda ledger, x: ledger.find_run(x)),
     row("conversations", "limit", NO_NUMBER, lambda ledger, x: ledger.conversations(limit=x)),
     row("conversations", "prefix", [None, *NO_TEXT], lambda ledger, x: ledger.conversations(prefix=x)),

@@ -85,7 +85,7 @@ def test_a_run_id_that_several_conversations_use_needs_its_conversation(shell: S
     for words in (["cancel", "r"], ["recover", "r", "--action", "commit"]):
         assert "2 conversations have a run 'r': name one with --conversation ('c1', 'c2')" in refused(shell, *words)
     assert shell.read("recover", "r", "--action", "cancel", "--conversation", "c2")["status"] == "cancelled"
-    assert [run["status"] for run in shell.read("runs")] == ["created", "cancelled"]
+    assert [run["status"] for run in shell.read("runs")["runs"]] == ["created", "cancelled"]
 
 
 def test_an_old_run_that_is_recovered_hides_nothing_unless_it_is_selected(shell: Shell) -> None:
@@ -171,7 +171,7 @@ def test_a_person_is_asked_before_a_recovery_takes_something_away(shell: Shell, 
     assert (f"Take away what run 'r' has said, {WHAT}? [y/N]:" in done.stderr) == (answer is not None)
     assert done.returncode == (0 if is_done else 2)
     assert ("run 'r' is open as before" in done.stderr) == (not is_done)
-    assert [run["status"] for run in shell.read("runs")][-1] == ("cancelled" if is_done else "streaming")
+    assert [run["status"] for run in shell.read("runs")["runs"]][-1] == ("cancelled" if is_done else "streaming")
 
 
 def test_a_conversation_is_described_for_lists(shell: Shell) -> None:
@@ -196,7 +196,7 @@ def test_what_is_erased_is_nowhere_in_the_file(shell: Shell) -> None:
     assert told == {"conversation": "c", "messages": 3, "runs": 4, "events": told["events"], "is_proven": True, "why": None}
     assert told["events"] > 10
     assert b"capital of France" not in readable(shell.data)
-    assert shell.read("show", "c")["messages"] == shell.read("runs", "c") == []
+    assert shell.read("show", "c")["messages"] == shell.read("runs", "c")["runs"] == []
     [info] = shell.read("conversations")["conversations"]
     assert (info["erased"]["messages"], info["messages"]) == (3, 0)
     assert "erased" in shell.run("conversations")

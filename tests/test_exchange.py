@@ -61,7 +61,7 @@ def test_what_is_imported_is_exported_as_the_same_bytes(shell: Shell, other: She
     for name in ("a", "b", "é 3"):
         assert events_of(other, name) == events_of(shell, name)
         assert other.read("show", name) == shell.read("show", name)
-    assert other.read("runs") == shell.read("runs")
+    assert other.read("runs")["runs"] == shell.read("runs")["runs"]
     assert other.run("verify", "b") == "everything is as it should be\n"
 
 

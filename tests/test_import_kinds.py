@@ -172,7 +172,7 @@ def test_a_recording_of_several_answers_is_played_to_its_end(tmp_path: Path) -> 
     shell = Shell(tmp_path)
     (tmp_path / "c.sse").write_bytes(of_sse(CHUNKS))
     shell.run("play", str(tmp_path / "c.sse"), "--conversation", "c")
-    [run] = shell.read("runs")
+    [run] = shell.read("runs")["runs"]
     assert (run["outcome"], run["finish_reason"], [used["output"] for used in run["usage"].values()]) == (
         "completed",
         "stop",

@@ -116,4 +116,4 @@ async def test_an_operator_ends_what_a_killed_player_left_and_the_conversation_g
     after = shell.read("show", "c")["messages"]
     assert after[:-1] == kept
     assert after[-1]["parent_id"] == (kept[-1]["id"] if kept else None)
-    assert shell.read("runs", "c")[-1]["seq"] == told["end_seq"] + 1
+    assert shell.read("runs", "c")["runs"][-1]["seq"] == told["end_seq"] + 1

@@ -106,7 +106,8 @@ def test_metadata_that_no_float_holds_does_not_bar_the_list(shell: Shell) -> Non
 def test_a_cursor_that_can_not_be_read_is_refused(shell: Shell) -> None:
     fill(shell, talk)
     cursors = ["", "x", "MTI", "MTI6", "OmM", "LTU6Yw", "!!!", "MTIzOmP_", "é", "A" * 9999]
-    for told in refuse_each(shell, [["conversations", "--after", cursor] for cursor in cursors]):
+    words = [[command, "--after", cursor] for command in ("conversations", "runs") for cursor in cursors]
+    for told in refuse_each(shell, words):
         assert "is no cursor: take the one that the page before ended with" in told
         assert len(told) < 300
 
@@ -124,19 +125,60 @@ def test_text_that_is_no_utf_8_is_refused(shell: Shell) -> None:
 @pytest.mark.heavy
 def test_runs_are_listed_by_what_has_become_of_them(shell: Shell) -> None:
     fill(shell, talk)
-    assert {run["run_id"]: run["status"] for run in shell.read("runs")} == {
+    assert {run["run_id"]: run["status"] for run in shell.read("runs")["runs"]} == {
         "r1": "committed", "r2": "committed", "r3": "failed", "r4": "streaming",
     }  # fmt: skip
     for status, expected in (("open", ["r4"]), ("streaming", ["r4"]), ("failed", ["r3"]), ("cancelled", []), ("created", [])):
-        assert [run["run_id"] for run in shell.read("runs", "c", "--status", status)] == expected
+        assert [run["run_id"] for run in shell.read("runs", "c", "--status", status)["runs"]] == expected
     assert "r3" in shell.run("runs", "--status", "failed")
 
 
 def test_a_run_that_a_later_turn_replaced_is_superseded(shell: Shell) -> None:
     fill(shell, lambda ledger: record(ledger, "c", [*turns(2, "a"), *turns(1, "b", "a0.1")]))
-    assert [(run["run_id"], run["status"]) for run in shell.read("runs")] == [
+    assert [(run["run_id"], run["status"]) for run in shell.read("runs")["runs"]] == [
         ("a0", "committed"), ("a1", "superseded"), ("b0", "committed"),
     ]  # fmt: skip
+
+
+def test_runs_come_in_pages_that_a_cursor_joins(shell: Shell) -> None:
+    async def job(ledger: Ledger) -> None:
+        for name in ("a", "b:c"):
+            await record(ledger, name, turns(3, name[0]))
+        pages, last = [], None
+        while page := [run async for run in ledger.runs(after=last, limit=4)]:
+            pages.append([run.run_id for run in page])
+            last = page[-1]
+        assert pages == [["a0", "a1", "a2", "b0"], ["b1", "b2"]]
+        assert last is not None
+        assert [run.run_id async for run in ledger.runs("a", limit=0)] == []
+        assert [run.run_id async for run in ledger.runs("a", status="failed", limit=1)] == []
+        with pytest.raises(ValueError, match="after is a run of conversation 'b:c'"):
+            _ = [run async for run in ledger.runs("a", after=last)]
+
+    fill(shell, job)
+    of_one = ["b0", "b1", "b2"]
+    for words, expected in (
+        (["--limit", "4"], ["a0", "a1", "a2", *of_one]),
+        (["b:c", "--limit", "2"], of_one),
+        (["--status", "committed", "--limit", "3"], ["a0", "a1", "a2", *of_one]),
+    ):
+        seen: list[str] = []
+        after: list[str] = []
+        while True:
+            page = shell.read("runs", *words, *after)
+            seen += [run["run_id"] for run in page["runs"]]
+            if page["next"] is None:
+                break
+            after = ["--after", page["next"]]
+        assert seen == expected
+    cursor = shell.read("runs", "--limit", "4")["next"]
+    assert f"there are more: add --after {cursor}" in shell.run("runs", "--limit", "4")
+    assert "--after" not in shell.run("runs", "--limit", "6")
+    of_others = shell.read("conversations", "--limit", "1")["next"]
+    bad = [["runs", "a", "--after", cursor], ["runs", "--after", of_others], ["conversations", "--after", cursor]]
+    elsewhere, *refused = refuse_each(shell, bad)
+    assert "--after goes on behind a run of conversation 'b:c'" in elsewhere
+    assert all("is no cursor: take the one that the page before ended with" in told for told in refused)
 
 
 # show

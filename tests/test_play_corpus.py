@@ -70,7 +70,7 @@ def test_recordings_that_are_played_by_the_command_are_shown_as_they_were_record
     assert len(paths) == len(THROUGH_THE_SHELL)
     for path in paths:
         assert "completed" in shell.play(path.name, path)
-    runs = {run["conversation"]: run for run in shell.read("runs")}
+    runs = {run["conversation"]: run for run in shell.read("runs")["runs"]}
     for path in paths:
         chunks = chunks_of(path)
         shown = shell.read("show", path.name)
@@ -101,7 +101,7 @@ def test_a_recording_that_breaks_off_is_shown_as_far_as_it_came(shell: Shell, tm
         said = [part.text for response in parts for part in response]
         assert is_prefix(parts, read_parts(chunks))
         assert "".join(said) == "".join(part.text for response in read_parts(chunks[:cut]) for part in response)
-    assert {(run["status"], run["outcome"]) for run in shell.read("runs")} == {("committed", "incomplete")}
+    assert {(run["status"], run["outcome"]) for run in shell.read("runs")["runs"]} == {("committed", "incomplete")}
     assert shell.run("verify") == "everything is as it should be\n"
 
 

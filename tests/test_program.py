@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -144,7 +145,7 @@ def test_an_example_is_a_command_with_options_that_there_are() -> None:
 def test_options_of_the_whole_program_stand_before_or_after_the_command(line: str, folder: Path, tmp_path: Path) -> None:
     shutil.copy(folder / "other.db", tmp_path / "other.db")
     told = shown(line, tmp_path)
-    assert [run["run_id"] for run in json.loads(told.out)] == ["p1"], told
+    assert [run["run_id"] for run in json.loads(told.out)["runs"]] == ["p1"], told
     assert not (tmp_path / "tailfold.db").exists()
 
 
@@ -217,3 +218,19 @@ def test_the_shell_completes_commands_options_and_formats(tmp_path: Path) -> Non
     assert "--branch" in completed("show", "--b")
     assert "--data" in completed("show", "--d")
     assert completed("export", "c", "--format", "anthropic-") == ["anthropic-stream"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "demo --keep ''", "import ''", "play '' --conversation c", "export c --output ''", "export --all -o ''",
+        "context c --policies ''", "context c --config ''", "context c --models ''", "history list --plugins ''",
+        "limits max-users 7 --config ''", "serve --tokens ''", "events c --follow --url http://127.0.0.1:1 --token-file ''",
+        "restore ''", "runs --data ''", "runs --log ''",
+    ],
+)  # fmt: skip
+def test_an_empty_path_is_refused_and_is_not_the_current_folder(line: str, tmp_path: Path) -> None:
+    told = shown(f"tailfold {line}", tmp_path)
+    assert (told.code, told.out) == (2, "")
+    assert re.search(r"it is empty: '\.' is the folder you are in|an empty path names no", told.err), told.err
+    assert list(tmp_path.iterdir()) == []

@@ -38,7 +38,7 @@ LOOKING: Final = {
         "conversations --prefix none",
         "conversations --limit 1 --json",
     ],
-    "runs": ["runs", "runs trip --status failed --json", "runs plans --status open", "runs gone"],
+    "runs": ["runs", "runs --limit 2", "runs trip --status failed --json", "runs plans --status open", "runs gone"],
     "show": ["show trip --branch all", "show 日本語の会話", "show gone", "show plans --json", "show nobody"],
     "tree": ["tree trip", "tree gone"],
     "events": ["events trip --after 40", "events 日本語の会話 --after 11 --json"],

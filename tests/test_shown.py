@@ -68,7 +68,7 @@ def read(say: Callable[..., Shown], line: str) -> Any:
 def test_the_same_thing_has_the_same_shape_wherever_it_is_said(say: Callable[..., Shown]) -> None:
     [trip] = [one for one in read(say, "conversations")["conversations"] if one["conversation"] == "trip"]
     assert read(say, "describe trip --title 'A trip to Lyon'").keys() == trip.keys()
-    run = read(say, "runs trip --status streaming")[0]
+    run = read(say, "runs trip --status streaming")["runs"][0]
     assert run.keys() == read(say, "recover r4 --action commit").keys()
     shown_messages = read(say, "show trip")["messages"]
     assert [message.keys() for message in read(say, "context trip")["messages"]] == [one.keys() for one in shown_messages]
@@ -283,6 +283,24 @@ def test_a_terminal_is_shown_a_page_and_told_how_to_go_on(tmp_path: Path) -> Non
     assert rest.count("\nc") == 1
     assert "there are more" not in rest
     assert shown("tailfold conversations", tmp_path).out.count("\nc") == 51
+
+
+def test_a_terminal_is_shown_a_page_of_runs_and_told_how_to_go_on(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_ledger(str(tmp_path / "tailfold.db"), durability="normal") as ledger:
+            for name in ("c1", "c2"):
+                await record(ledger, name, turns(26))
+
+    with capture_logs():
+        asyncio.run(main())
+    page = shown("tailfold runs", tmp_path, columns=120).out
+    assert page.count("\nc") == 50
+    how = page.strip().splitlines()[-1]
+    assert how.startswith("there are more: add --after ")
+    rest = shown(f"tailfold runs {how.removeprefix('there are more: add ')}", tmp_path, columns=120).out
+    assert rest.count("\nc") == 2
+    assert "there are more" not in rest
+    assert shown("tailfold runs", tmp_path).out.count("\nc") == 52
 
 
 # what is written

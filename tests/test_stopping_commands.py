@@ -11,7 +11,7 @@ import signal
 import sqlite3
 import subprocess
 from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -22,12 +22,15 @@ from tests.ledger_commands import fill, record, turns
 from tests.test_commands import SAMPLE, Shell, shell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from ledger import Ledger
 
 __all__ = ["shell"]
+STOPS: Final = pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
+)
 
 
 def hear() -> None:
@@ -50,7 +53,7 @@ def playing(shell: Shell) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 def end_of(shell: Shell, run_id: str) -> str:
     """How the run ended; what it had said is on the path."""
-    [run] = shell.read("runs", "c")
+    [run] = shell.read("runs", "c")["runs"]
     assert run["run_id"] == run_id
     [message] = shell.read("show", "c")["messages"]
     assert (message["status"], bool(message["blocks"])) == ("partial", True)
@@ -96,7 +99,7 @@ def test_play_stops_when_the_run_is_cancelled(shell: Shell) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@STOPS
 def test_play_ends_its_run_when_it_is_stopped(shell: Shell, number: signal.Signals, code: int) -> None:
     with playing(shell) as (player, run_id):
         player.send_signal(number)
@@ -109,19 +112,25 @@ def test_play_ends_its_run_when_it_is_stopped(shell: Shell, number: signal.Signa
     assert end_of(shell, run_id) == "cancelled"
 
 
-def on_terminal(shell: Shell, *words: str, stop_at: str | None = None) -> tuple[int, str, str]:
-    """Exit code, standard output, and what a terminal is shown of standard error; with `stop_at` Ctrl-C when it says that."""
+def on_terminal(
+    shell: Shell,
+    *words: str,
+    stop_at: str | None = None,
+    number: signal.Signals = signal.SIGINT,
+    begin: Callable[[], None] = hear,
+) -> tuple[int, str, str]:
+    """Exit code, standard output, and what a terminal is shown of standard error; with `stop_at` a signal when it says that."""
     terminal, theirs = pty.openpty()
     shown = b""
     environment = os.environ | {"COLUMNS": "120", "TERM": "xterm"}
     command = shell.command(*words)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, preexec_fn=hear, env=environment) as process:  # noqa: PLW1509
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, preexec_fn=begin, env=environment) as process:  # noqa: PLW1509
         os.close(theirs)
         with suppress(OSError):  # it is closed at the end
             while piece := os.read(terminal, 65536):
                 shown += piece
                 if stop_at is not None and stop_at.encode() in shown:
-                    process.send_signal(signal.SIGINT)
+                    process.send_signal(number)
                     stop_at = None
         assert process.stdout is not None
         out = process.stdout.read().decode()
@@ -161,13 +170,14 @@ def test_long_work_is_shown_on_a_terminal_with_a_total(shell: Shell, tmp_path: P
 
 
 @pytest.mark.heavy
-def test_an_import_that_is_stopped_goes_on(shell: Shell, tmp_path: Path) -> None:
+@STOPS
+def test_an_import_that_is_stopped_goes_on(shell: Shell, tmp_path: Path, number: signal.Signals, code: int) -> None:
     fill_many(shell, 60)
     (tmp_path / "all.jsonl").write_text(shell.run("export", "--all", "--format", "tailfold-messages"))
     shell.data = tmp_path / "again.db"
     words = ["import", str(tmp_path / "all.jsonl")]
-    code, out, shown = on_terminal(shell, *words, stop_at="importing")
-    assert (code, out) == (130, "")
+    ended, out, shown = on_terminal(shell, *words, stop_at="importing", number=number)
+    assert (ended, out) == (code, "")
     assert re.search(r"stopped: no file is in whole, importing \S+ had come to \d+ of 60; the same command goes on", shown)
     assert shell.run("verify") == "everything is as it should be\n"
     assert shell.run(*words).splitlines()[-1].startswith("1 file: 60 conversations, ")
@@ -175,13 +185,14 @@ def test_an_import_that_is_stopped_goes_on(shell: Shell, tmp_path: Path) -> None
 
 
 @pytest.mark.heavy
-def test_what_is_compacted_or_verified_goes_on_after_a_stop(shell: Shell) -> None:
+@STOPS
+def test_what_is_compacted_or_verified_goes_on_after_a_stop(shell: Shell, number: signal.Signals, code: int) -> None:
     fill_many(shell, 60)
-    code, out, shown = on_terminal(shell, "verify", stop_at="0/60")
-    assert (code, out) == (130, "")
+    ended, out, shown = on_terminal(shell, "verify", stop_at="0/60", number=number)
+    assert (ended, out) == (code, "")
     assert re.search(r"stopped: \d+ of 60 conversations were looked at, 0 findings; nothing was changed", shown)
-    code, out, shown = on_terminal(shell, "compact", "--all", stop_at="0/60")
-    assert code == 130
+    ended, out, shown = on_terminal(shell, "compact", "--all", stop_at="0/60", number=number)
+    assert ended == code
     told = re.search(r"stopped: (\d+) of 60 conversations were compacted, each whole or not at all", shown)
     assert told is not None
     assert len(out.splitlines()) == int(told[1]) < 60
@@ -191,14 +202,30 @@ def test_what_is_compacted_or_verified_goes_on_after_a_stop(shell: Shell) -> Non
 
 
 @pytest.mark.heavy
-def test_a_vacuum_that_is_stopped_leaves_the_file_as_it_was(shell: Shell) -> None:
+@STOPS
+def test_a_vacuum_that_is_stopped_leaves_the_file_as_it_was(shell: Shell, number: signal.Signals, code: int) -> None:
     fill_many(shell, 1)
     with closing(sqlite3.connect(shell.data)) as raw, raw:
         raw.execute("CREATE TABLE big AS SELECT zeroblob(20000000) AS data")
         raw.execute("DROP TABLE big")
         raw.execute("INSERT INTO snapshots SELECT 1, 'big', 1, zeroblob(100000000)")
     size_bytes = shell.data.stat().st_size
-    code, _, shown = on_terminal(shell, "vacuum", stop_at="sweeping")
-    assert code == 130
+    ended, _, shown = on_terminal(shell, "vacuum", stop_at="sweeping", number=number)
+    assert ended == code
     assert "stopped: the file holds what it held; run it again to make it smaller" in shown
     assert shell.data.stat().st_size == size_bytes
+
+
+@pytest.mark.heavy
+def test_what_runs_in_the_background_is_stopped_by_sigterm_alone(shell: Shell) -> None:
+    """A shell has it ignore Ctrl-C, which is meant for what runs in front."""
+    fill_many(shell, 60)
+
+    def ignore() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    assert on_terminal(shell, "verify", stop_at="0/60", begin=ignore)[:2] == (0, "everything is as it should be\n")
+    code, out, shown = on_terminal(shell, "verify", stop_at="0/60", number=signal.SIGTERM, begin=ignore)
+    assert (code, out) == (143, "")
+    assert re.search(r"stopped: \d+ of 60 conversations were looked at", shown)
+    assert "Traceback" not in shown

@@ -66,7 +66,7 @@ def test_a_backup_is_made_beside_a_live_run(shell: Shell) -> None:
         assert shell.read("stats")["streams"] == 1
         player.kill()
     shell.data = shell.data.with_name("copy.db")
-    assert [run["status"] for run in shell.read("runs")] == ["streaming"]
+    assert [run["status"] for run in shell.read("runs")["runs"]] == ["streaming"]
     assert shell.run("verify") == "everything is as it should be\n"
 
 
@@ -105,7 +105,7 @@ def test_vacuum_makes_the_file_smaller_and_numbers_go_on(shell: Shell) -> None:
     assert done["after_bytes"] < done["before_bytes"]
     assert done["after_bytes"] == shell.data.stat().st_size
     shell.play()
-    assert shell.read("runs", "c")[-1]["seq"] == head + 1
+    assert shell.read("runs", "c")["runs"][-1]["seq"] == head + 1
     assert "bytes before" in shell.run("vacuum")
 
 
@@ -194,7 +194,8 @@ def test_no_room_for_a_backup_is_one_line(shell: Shell, tmp_path: Path) -> None:
     assert not (tmp_path / "copy.db.partial").exists()
 
 
-def test_a_backup_that_is_interrupted_leaves_nothing(shell: Shell, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"])
+def test_a_backup_that_is_interrupted_leaves_nothing(shell: Shell, tmp_path: Path, number: signal.Signals, code: int) -> None:
     shell.play()
     with closing(sqlite3.connect(shell.data)) as raw, raw:
         raw.execute("INSERT INTO snapshots SELECT 1, 'big', 1, zeroblob(100000000)")
@@ -207,9 +208,9 @@ def test_a_backup_that_is_interrupted_leaves_nothing(shell: Shell, tmp_path: Pat
         while not (tmp_path / "copy.db.partial").exists():
             assert making.poll() is None
             time.sleep(0.001)
-        making.send_signal(signal.SIGINT)
+        making.send_signal(number)
         _, told = making.communicate(timeout=60)
     assert (making.returncode, told) == (
-        130, b"stopped: no copy was made, there is no copy.db; the database is as it was: run it again for a copy\n",
+        code, b"stopped: no copy was made, there is no copy.db; the database is as it was: run it again for a copy\n",
     )  # fmt: skip
     assert names(tmp_path) == {"chat.db"}

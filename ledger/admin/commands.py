@@ -9,6 +9,7 @@ import typer
 
 from ledger.admin import imports_at_rest
 from ledger.admin.program import NAMES_OF_HELP, Command, Commands, with_settings
+from ledger.early_interrupt import raise_on_interrupt
 from stream.extras import needs
 
 
@@ -28,7 +29,7 @@ PLACES: Final[dict[str, Place]] = {
         "Play a recorded stream as a live run, and commit it. `cancel`, Ctrl-C and SIGTERM stop it, and what was said is kept.",
     ),
     "conversations": Place("listing", "List conversations, newest activity first."),
-    "runs": Place("listing", "List runs, open ones too."),
+    "runs": Place("listing", "List runs by conversation and start, open ones too."),
     "show": Place("listing", "Show the transcript of a conversation, and what open runs have said so far."),
     "tree": Place("tree", "Draw the tree of messages: forks, the active path (●), and what has become of each run."),
     "context": Place("context", "Show what a model would be sent of a conversation: a view, which changes nothing."),
@@ -100,6 +101,7 @@ def load(name: str) -> Any:
     with needs("admin", f"the command {name}"):
         module = import_module(f"ledger.admin.{PLACES[name].module}")
     imports_at_rest.end()
+    raise_on_interrupt()
     found = getattr(module, f"{name}_app", None)
     if found is None:
         found = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)

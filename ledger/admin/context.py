@@ -11,7 +11,7 @@ import typer
 from ledger.admin.json_shapes import of_message
 from ledger.admin.listing import Select, read_selections
 from ledger.admin.messages_in_words import brief
-from ledger.admin.options import AsJson, Conversation, with_ledger
+from ledger.admin.options import AsJson, Conversation, named_path, with_ledger
 from ledger.admin.output import print_json, print_line
 from ledger.admin.rendering import report_of, tell_changes
 from ledger.admin.tables import Rows, print_rows
@@ -38,9 +38,15 @@ Turn = Annotated[int | None, typer.Option(help="How many prompts went out before
 RunOption = Annotated[str | None, typer.Option("--run", help="An open run, with what it has said so far.", metavar="RUN")]
 MaxCtx = Annotated[int | None, typer.Option(help="Show at most so many messages.")]
 MaxTokens = Annotated[int | None, typer.Option(help="Tell when the view is longer; recorded summaries stand in anyway.")]
-Policies = Annotated[Path | None, typer.Option(help="Policies of the results of tools, as JSON.")]
-Config = Annotated[Path | None, typer.Option(envvar="TAILFOLD_PLUGINS", help="Settings of a history chain.")]
-Models = Annotated[Path | None, typer.Option(help="The models of that chain (llm-models.json).")]
+Policies = Annotated[
+    Path | None, typer.Option(help="Policies of the results of tools, as JSON.", parser=named_path, metavar="PATH")
+]
+Config = Annotated[
+    Path | None, typer.Option(envvar="TAILFOLD_PLUGINS", help="Settings of a history chain.", parser=named_path, metavar="PATH")
+]
+Models = Annotated[
+    Path | None, typer.Option(help="The models of that chain (llm-models.json).", parser=named_path, metavar="PATH")
+]
 Model = Annotated[str | None, typer.Option(help="One of these models.")]
 As = Annotated[
     str | None,

@@ -17,7 +17,7 @@ import typer
 
 from ledger.admin.demo_agent import CHAT
 from ledger.admin.demo_screen import Screen
-from ledger.admin.options import AsJson, ProblemsFound, refuse_to_write
+from ledger.admin.options import AsJson, ProblemsFound, named_path, refuse_to_write
 from ledger.admin.output import make_console, print_json
 from ledger.admin.tables import print_pairs
 from ledger.errors import RunOpen
@@ -40,7 +40,9 @@ def demo(
     context: typer.Context,
     *,
     as_json: AsJson = False,
-    keep: Annotated[Path | None, typer.Option(help="Keep the database of the demo in this folder.")] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="Keep the database of the demo in this folder.", parser=named_path, metavar="PATH")
+    ] = None,
 ) -> None:
     """Kill an agent in the middle of its answer, recover the run, compact it, and prove that nothing was lost."""
     refuse_to_write(context)

@@ -28,6 +28,7 @@ EXAMPLES: Final[dict[str, dict[str, str]]] = {
     "runs": {
         "tailfold runs": "",
         "tailfold runs trip --status open": "",
+        "tailfold runs --limit 20 --json": "",
     },
     "show": {
         "tailfold show trip": "",

@@ -10,7 +10,7 @@ import typer
 
 from ledger.admin.export_format import Chosen, choose_format
 from ledger.admin.failures import Failed, as_failed, end, export_each
-from ledger.admin.options import All, AsJson, OneOrAll, ProblemsFound, check_one_or_all, require, with_ledger
+from ledger.admin.options import All, AsJson, OneOrAll, ProblemsFound, check_one_or_all, named_path, require, with_ledger
 from ledger.admin.output import counted, print_json, print_line, print_warning, progress
 from ledger.admin.rendering import render
 from ledger.errors import UnknownMedia
@@ -28,7 +28,12 @@ if TYPE_CHECKING:
     from ledger.ledger import Ledger
     from stream import Event
 
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="The file to make; gzipped where its name ends in .gz.")]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", help="The file to make; gzipped where its name ends in .gz.", parser=named_path, metavar="PATH"
+    ),
+]
 _FORMATS: Final = (TAILFOLD, MESSAGES, *WRITERS, *STREAM_WRITERS)
 Format = Annotated[
     str | None,

@@ -11,7 +11,7 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
-from ledger.admin.options import AsJson, refuse_to_write
+from ledger.admin.options import AsJson, named_path, refuse_to_write
 from ledger.admin.output import print_json, print_line
 from ledger.admin.program import Command, Commands, with_settings
 from ledger.admin.tables import Rows, print_rows
@@ -49,8 +49,11 @@ limits_app = typer.Typer(
     help="How many sessions there may be, and how long an idle one stays.",
 )
 
-Config = Annotated[Path, typer.Option(envvar="TAILFOLD_PLUGINS", help="The settings file.")]
-Plugins = Annotated[Path | None, typer.Option(help="The folder of plugin_history_*.py; where the settings lie without.")]
+Config = Annotated[Path, typer.Option(envvar="TAILFOLD_PLUGINS", help="The settings file.", parser=named_path, metavar="PATH")]
+Plugins = Annotated[
+    Path | None,
+    typer.Option(help="The folder of plugin_history_*.py; where the settings lie without.", parser=named_path, metavar="PATH"),
+]
 Name = Annotated[str, typer.Argument(help="The name of a plugin: that of its file, without .py.")]
 _CONFIG = Path(CONFIG_FILE)
 

@@ -16,10 +16,11 @@ from ledger.admin.output import counted, print_json, print_line, print_warning, 
 from ledger.errors import LedgerError
 from ledger.kinds import check_conversation_id
 from ledger.transfer.adoption import ImportedLog, without_beginning
-from ledger.transfer.file_import import ImportedHistory, ImportReport, as_path, check_format, import_source, open_source
+from ledger.transfer.file_import import ImportedHistory, ImportReport, check_format, import_source, open_source
 from ledger.transfer.files import FileError
 from ledger.transfer.formats import AUTO, FORMATS, TAILFOLD
 from ledger.transfer.sources import bases_of
+from stream.checks import check_path
 from stream.opening import MEMORY, sqlite_path
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def import_(
     --skip-broken the rest of a file is taken in where a part of it can't be read; that is told, and the exit code is 1.
     """
     check_format(format_name)
-    files = [as_path("FILE", name) for name in named]
+    files = [check_path("FILE", name) for name in named]
     if into is not None:
         check_conversation_id(into)
         if any(path.is_dir() for path in files):

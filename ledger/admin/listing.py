@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - typer reads it at run time
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 import typer
 
 from ledger.admin.erased import print_erased, told_of_erased
 from ledger.admin.json_shapes import of_conversation, of_run
 from ledger.admin.log_events import print_events
-from ledger.admin.options import AsJson, Conversation, ProblemsFound, check_text, with_ledger
+from ledger.admin.options import AsJson, Conversation, ProblemsFound, check_text, named_path, with_ledger
 from ledger.admin.output import columns_of_terminal, moment, print_json, print_line, print_warning
 from ledger.admin.remote import print_remote
 from ledger.admin.tables import Rows, print_rows
 from ledger.admin.transcripts import OfLog, print_transcript
 from ledger.errors import LedgerBehind, LedgerDiverged
-from ledger.listings import STATUSES
-from ledger.pages import read_cursor, read_page
+from ledger.listings import BEGIN, STATUSES
+from ledger.pages import read_cursor, read_page, read_page_of_runs, read_run_cursor
 from ledger.tables.conversations import Page
 from stream import CorruptEvent
 from stream.limits import check_id
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ledger.ledger import Ledger
     from ledger.records import ConversationInfo, RunInfo
 
+T = TypeVar("T")
 _A_SCREEN: Final = 50
 Status = Literal["open", "created", "streaming", "committed", "superseded", "failed", "cancelled"]
 
+Limit = Annotated[int | None, typer.Option(help="At most so many; all of them without, but 50 on a terminal.", min=1)]
+After = Annotated[str | None, typer.Option(help="The next page: what the one before ended with.", metavar="CURSOR")]
 Select = Annotated[
     list[str] | None,
     typer.Option(help="Another turn at a fork; no parent for the first message.", metavar="PARENT=CHILD"),
@@ -39,10 +42,8 @@ Select = Annotated[
 
 def conversations(
     context: typer.Context,
-    limit: Annotated[
-        int | None, typer.Option(help="At most so many; all of them without, but 50 on a terminal.", min=1)
-    ] = None,
-    after: Annotated[str | None, typer.Option(help="The next page: what the one before ended with.", metavar="CURSOR")] = None,
+    limit: Limit = None,
+    after: After = None,
     prefix: Annotated[str, typer.Option(help="Only ids that begin so.")] = "",
     label: Annotated[str | None, typer.Option(help="Only those with this label.")] = None,
     title: Annotated[str | None, typer.Option(help="Only those with this in their title.", metavar="TEXT")] = None,
@@ -51,13 +52,12 @@ def conversations(
     as_json: AsJson = False,
 ) -> None:
     """List conversations, newest activity first."""
-    begin = None if after is None else _begin(after)
+    begin = None if after is None else _begin(after, read_cursor)
     for name, text in (("--prefix", prefix), ("--label", label), ("--title", title)):
         check_text(name, text)
 
     async def job(ledger: Ledger) -> None:
-        is_seen = columns_of_terminal() is not None and not as_json  # whoever reads all of it, reads all of it
-        wanted = Page(begin, limit or (_A_SCREEN if is_seen else None), archived, prefix, label, title)
+        wanted = Page(begin, limit or _a_screen(as_json=as_json), archived, prefix, label, title)
         shown, cursor = await read_page(ledger.engine, wanted)
         if as_json:
             print_json({"conversations": [of_conversation(info) for info in shown], "next": cursor})
@@ -68,9 +68,7 @@ def conversations(
         ]
         columns = ("conversation", "title", "last active (UTC)", "runs", "messages", "labels")
         print_rows(Rows("", columns, cells, prose=("title", "labels")), without="there are no conversations")
-        if cursor is not None:
-            print_line("")
-            print_line(f"there are more: add --after {cursor}")
+        _print_next(cursor)
 
     with_ledger(context, job, only_looks=True)
 
@@ -79,15 +77,21 @@ def runs(
     context: typer.Context,
     conversation: Annotated[str | None, typer.Argument(help="Only this conversation.")] = None,
     status: Annotated[Status | None, typer.Option(help=f"Only these: {', '.join(STATUSES)}.", metavar="STATUS")] = None,
+    limit: Limit = None,
+    after: After = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """List runs, open ones too."""
+    """List runs by conversation and start, open ones too."""
+    begin = BEGIN if after is None else _begin(after, read_run_cursor)
+    if conversation is not None and begin[0] not in ("", conversation):
+        raise ValueError(f"--after goes on behind a run of conversation {begin[0]!r}: name that one, or none, as before")
 
     async def job(ledger: Ledger) -> None:
-        found = [run async for run in ledger.runs(conversation, status=status)]
+        wanted = limit or _a_screen(as_json=as_json)
+        found, cursor = await read_page_of_runs(ledger.engine, conversation, status=status, after=begin, limit=wanted)
         if as_json:
-            print_json([of_run(run) for run in found])
+            print_json({"runs": [of_run(run) for run in found], "next": cursor})
             return
         await print_erased(ledger, conversation)
         cells = [
@@ -95,7 +99,8 @@ def runs(
             for run in found
         ]
         columns = ("conversation", "run", "status", "started (UTC)", "model", "messages", "from event", "to event")
-        print_rows(Rows("", columns, cells), without="there are no such runs" if status else "there are no runs")
+        print_rows(Rows("", columns, cells), without="there are no such runs" if status or after else "there are no runs")
+        _print_next(cursor)
 
     with_ledger(context, job, only_looks=True)
 
@@ -136,7 +141,9 @@ def events(
     url: Annotated[
         str | None, typer.Option(help="Of `tailfold serve`, in place of --data; with --follow.", metavar="URL")
     ] = None,
-    token_file: Annotated[Path | None, typer.Option(help="Holds the bearer token for --url.")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="Holds the bearer token for --url.", parser=named_path, metavar="PATH")
+    ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -169,11 +176,22 @@ async def read_selections(ledger: Ledger, conversation: str, words: Sequence[str
     return found
 
 
-def _begin(cursor: str) -> ConversationInfo:
+def _a_screen(*, as_json: bool) -> int | None:
+    """Whoever reads all of it, reads all of it."""
+    return _A_SCREEN if columns_of_terminal() is not None and not as_json else None
+
+
+def _begin(cursor: str, read: Callable[[str], T]) -> T:
     try:
-        return read_cursor(cursor)
+        return read(cursor)
     except ValueError as error:
         raise ValueError(f"--after {error}") from error
+
+
+def _print_next(cursor: str | None) -> None:
+    if cursor is not None:
+        print_line("")
+        print_line(f"there are more: add --after {cursor}")
 
 
 def _title(info: ConversationInfo) -> str | None:

@@ -1,7 +1,9 @@
-"""Long work: how far it has come on a terminal, a total at its end, and what is said to who ends it by Ctrl-C."""
+"""Long work: how far it has come on a terminal, a total at its end, and what is said to who ends it by Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -10,6 +12,7 @@ from ledger.admin.output import print_total, print_warning, progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
 
 class LongWork:
@@ -45,9 +48,27 @@ class LongWork:
 
 @contextmanager
 def stoppable(where_it_stands: Callable[[], str]) -> Iterator[None]:
-    """Says on standard error where the work of the block stands when Ctrl-C has ended it; the exit code is 130."""
+    """Says on standard error where the work of the block stands when Ctrl-C or SIGTERM has ended it.
+
+    The exit code is 130, or 143.
+    """
+    terminated: list[int] = []
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        terminated.append(number)
+        interrupt = signal.getsignal(signal.SIGINT)  # as it stands now: the event loop's, which leaves nothing half closed
+        (interrupt if callable(interrupt) else signal.default_int_handler)(number, frame)
+
+    hears = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if hears:
+        signal.signal(signal.SIGTERM, terminate)
     try:
         yield
     except KeyboardInterrupt:
         print_warning(f"stopped: {where_it_stands()}")
+        if terminated:
+            raise SystemExit(128 + terminated[0]) from None
         raise
+    finally:
+        if hears:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
+from ledger.early_interrupt import end_on_interrupt, raise_on_interrupt
 from ledger.errors import UnknownConversation, UnknownRun
+from stream.checks import check_path
 from stream.limits import MAX_RUN_ID_BYTES, check_id
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from ledger.ledger import Ledger
 
@@ -24,6 +27,14 @@ RunId = Annotated[str, typer.Argument(help="The run's id.", metavar="RUN")]
 Home = Annotated[
     str | None, typer.Option("--conversation", help="Its conversation, where several have such a run.", metavar="CONVERSATION")
 ]
+
+
+def named_path(text: str | Path) -> Path:
+    """A path of the command line: the empty one, as of a variable that is not set, would be the current folder."""
+    try:
+        return check_path("it", text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 class ProblemsFound(Exception):
@@ -53,10 +64,13 @@ def with_ledger(
     With `fast_loop` in an event loop of uvloop, where that is installed. A command that `only_looks` leaves the files as they
     are with --read-only, and where they can't be written; any other is refused with --read-only.
     """
+    end_on_interrupt()
     import anyio  # noqa: PLC0415 - with the rest of what help does not need
 
     from ledger import open_ledger  # noqa: PLC0415
     from ledger.admin.output import leave_pipe  # noqa: PLC0415
+
+    raise_on_interrupt()
 
     settings: Settings = context.obj
     read_only = is_read_only(settings) if only_looks else refuse_to_write(context)

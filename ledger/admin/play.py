@@ -14,7 +14,7 @@ from anyio.lowlevel import checkpoint
 
 from ledger.admin.json_shapes import of_run
 from ledger.admin.long_work import stoppable
-from ledger.admin.options import AsJson, ProblemsFound, with_ledger
+from ledger.admin.options import AsJson, ProblemsFound, named_path, with_ledger
 from ledger.admin.output import counted, print_json, print_line
 from ledger.errors import UnknownRun
 from ledger.kinds import check_conversation_id
@@ -45,7 +45,14 @@ class Playing:
 
 def play(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="A recorded stream: server-sent events, or one event a line; gzipped or not.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="A recorded stream: server-sent events, or one event a line; gzipped or not.",
+            parser=named_path,
+            metavar="FILE",
+        ),
+    ],
     conversation: Annotated[str, typer.Option(help="The conversation to play it into.", metavar="CONVERSATION")],
     format_name: Annotated[
         str,

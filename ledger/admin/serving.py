@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger.admin.options import with_ledger
+from ledger.admin.options import named_path, with_ledger
 from ledger.admin.output import print_line
 
 if TYPE_CHECKING:
@@ -23,8 +23,12 @@ def serve(
     host: Annotated[str, typer.Option(help="Where to listen; other machines reach it only if this is one of its addresses.")]
     = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port; 0 takes a free one and says which.", min=0, max=65535)] = 8000,
-    tokens: Annotated[Path | None, typer.Option(help="A file of bearer tokens: without one, everybody may do everything.")]
-    = None,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file of bearer tokens: without one, everybody may do everything.", parser=named_path, metavar="PATH"
+        ),
+    ] = None,
     cors: Annotated[list[str] | None, typer.Option(help="A page's origin that may read this, or *.", metavar="ORIGIN")] = None,
     long_poll_timeout: Annotated[float, typer.Option(help="How long a long-poll waits, in seconds.", min=0.1)] = 30.0,
     max_body: Annotated[int, typer.Option(help="The largest body that is taken, in bytes.", min=1024)] = 16 * 1024 * 1024,

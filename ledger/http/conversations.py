@@ -150,11 +150,8 @@ class Conversations:
         limit = query_number(request, "limit", PAGE, least=1, most=MAX_PAGE)
         after = query_number(request, "after", 0)
         status = query_choice(request, "status", STATUSES)
-        found = []
-        async for run in list_runs(self._ledger.engine, conversation, status=status, after=after):
-            found.append(run)
-            if len(found) > limit:
-                break
+        place = (conversation, after)
+        found = [run async for run in list_runs(self._ledger.engine, conversation, status=status, after=place, limit=limit + 1)]
         shown = found[:limit]
         following = shown[-1].seq if len(found) > len(shown) else None
         return answer({"runs": [msgspec.to_builtins(run) for run in shown], "next": following})

@@ -199,9 +199,11 @@ class LedgerTables:
                 yield one
             place = found[-1].at[0], found[-1].message_id
 
-    async def runs(self, conversation: str | None = None, *, only_open: bool = False, after: int = 0) -> AsyncIterator[RunInfo]:
-        """Runs in order of conversation and start; those that are open as `open`. `after` is a seq in the one conversation."""
-        place = ("", after)
+    async def runs(
+        self, conversation: str | None = None, *, only_open: bool = False, after: tuple[str, int] = ("", 0)
+    ) -> AsyncIterator[RunInfo]:
+        """Runs in order of conversation and start, behind such a place; those that are open as `open`."""
+        place = after
         while found := await self.look(partial(runs.page, conversation=conversation, after=place, only_open=only_open)):
             for info, place in found:  # noqa: B007 - the last one is where the next page begins
                 yield info

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -24,10 +23,11 @@ from ledger.transfer.progress import untold
 from ledger.transfer.sources import base_of, bases_of, is_tailfold, name_of, read_file
 from projector.formats.shared.history import Loss
 from stream import InvalidEvent, InvalidId, StreamError
-from stream.checks import check_kind, shown
+from stream.checks import check_path, shown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
+    from os import PathLike
 
     from ledger.engine import Engine
     from ledger.transfer.progress import Progress
@@ -101,7 +101,7 @@ async def import_file(
 ) -> ImportReport:
     """Takes in a file, or every file below a folder; see `Ledger.import_file`."""
     check_format(format)
-    path = as_path("path", path)
+    path = check_path("path", path)
     ledger = ledger.writing
     with telling(path):
         is_folder = await anyio.Path(path).is_dir()
@@ -115,14 +115,6 @@ async def import_file(
     look = partial(open_source, format_name=format, into=into, skip_broken=skip_broken)
     done, broken = await _open_and_import(ledger, path, base_of(path), look, into, progress)
     return ImportReport(tuple(done), broken=broken)
-
-
-def as_path(what: str, value: object) -> Path:
-    """Returns what is named. Raises `ValueError` for what is no path; the empty one would be all of the current folder."""
-    named = check_kind(what, value, str | PathLike, "a path")
-    if named == "":
-        raise ValueError(f"{what} must name a file or a folder, and it is empty: '.' is the folder you are in")
-    return Path(named)
 
 
 async def import_source(

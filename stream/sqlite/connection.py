@@ -41,6 +41,13 @@ class Connection(aiosqlite.Connection):
         if self._stopping is not None:
             await asyncio.wait([self._stopping])
 
+    async def finish(self) -> None:
+        """As `close`, and whoever cancels it waits for the thread."""
+        try:
+            await self.close()
+        finally:
+            await self.stopped()
+
     async def end(self) -> None:
         """As `close`, also where the event loop has ended that its thread has an answer for: of that the thread dies."""
         handle = self._connection
@@ -95,10 +102,20 @@ class Connections:
         await self.close()
 
     async def close(self) -> None:
-        """Readers first, so that the writer may fold the WAL back. In a forked child they are the parent's."""
-        if not self._home.is_forked():
-            for connection in reversed(self._open):
-                await (connection.end() if self._home.has_ended() else connection.close())
+        """Readers first, so that the writer may fold the WAL back. In a forked child they are the parent's.
+
+        All of them, also where one can't be closed, and where this is cancelled, as by Ctrl-C that ends the event loop.
+        """
+        if self._home.is_forked():
+            return
+        errors: list[BaseException] = []
+        for connection in reversed(self._open):
+            try:
+                await (connection.end() if self._home.has_ended() else connection.finish())
+            except BaseException as error:  # noqa: BLE001 - it is raised when all are closed
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     async def connect(self) -> Connection:
         """Another connection, with nothing set yet."""

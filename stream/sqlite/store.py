@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from stream.clock import now_ms
 from stream.sqlite.appender import Appender
+from stream.sqlite.feed import FEED, NUMBER
 from stream.sqlite.page_rows import ask
 from stream.sqlite.scripts import read_scripts
 from stream.sqlite.sweeping import Sweeper
-from stream.tables.feed import FeedTexts
 from stream.tables.store import Dialect, TableStore
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from stream.records import AppendResult
     from stream.sqlite.database import Database
 
-_FEED: Final = FeedTexts("SELECT coalesce(max(changed), 0) FROM streams", ("INDEXED BY streams_by_change", "CROSS"))
-_DIALECT: Final = Dialect("(SELECT max(changed) FROM streams) + 1", _FEED, ask)
+_DIALECT: Final = Dialect(NUMBER, FEED, ask)
 
 
 class SqliteStore(TableStore):

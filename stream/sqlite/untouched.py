@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
 
+    from stream.database import Row
+
 _WAL_HEADER_BYTES: Final = 32
 _LOOKS: Final = "SELECT count(*) FROM sqlite_schema"
 _PIECE_BYTES: Final = 1024 * 1024
@@ -66,9 +68,8 @@ def untouched(place: str) -> Iterator[str]:
         if see(place).file != before.file:  # what came beside it only makes what was read older
             raise StoreBusy(f"{place}: another process has written while it was read: try again")
         return
-    shared = f"{_uri(place)}?mode=ro&readonly_shm=1"
-    if _is_readable_by(place, shared):
-        yield shared
+    if ask_shared(place, _LOOKS) is not None:
+        yield _shared(place)
         return
     if is_open_here(place):  # its bytes must not be read past SQLite: closing them would drop all locks on it
         raise StoreBusy(f"{place}: it is opened by this process right now: try again")
@@ -83,6 +84,17 @@ def open_untouched(place: str, *, timeout_s: float = 5.0) -> Iterator[sqlite3.Co
         connection = open_handle(place, address=uri, uri=True, timeout=timeout_s, check_same_thread=False)
         with closing(connection):
             yield connection
+
+
+def ask_shared(place: str, text: str) -> list[Row] | None:
+    """Asks through the marks of whoever writes. None where there is no index of the log, or none that SQLite may read."""
+    if not Path(f"{place}-shm").exists():
+        return None
+    try:
+        with closing(open_handle(place, address=_shared(place), uri=True, timeout=1.0)) as connection:
+            return connection.execute(text).fetchall()
+    except FAILURES:
+        return None
 
 
 def _told(name: str) -> tuple[int, ...]:
@@ -103,18 +115,6 @@ def _check_readable(place: str) -> None:
     for name in (place, f"{place}-wal", f"{place}-journal"):
         if os.path.lexists(name) and not os.access(name, os.R_OK):
             raise StoreUnusable(place, f"{Path(name).name} can't be read: give this user access to it")
-
-
-def _is_readable_by(place: str, uri: str) -> bool:
-    """SQLite tells where there is no index of the log, or none that it may read."""
-    if not Path(f"{place}-shm").exists():
-        return False
-    try:
-        with closing(open_handle(place, address=uri, uri=True, timeout=1.0)) as connection:
-            connection.execute(_LOOKS).fetchone()
-    except FAILURES:
-        return False
-    return True
 
 
 @contextmanager
@@ -187,6 +187,10 @@ def _header(place: str) -> bytes:
         return b""
     except OSError as error:
         raise _unread(place, "-wal", error) from error
+
+
+def _shared(place: str) -> str:
+    return f"{_uri(place)}?mode=ro&readonly_shm=1"
 
 
 def _uri(place: str) -> str:

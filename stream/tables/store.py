@@ -234,9 +234,12 @@ class TableStore:
         return await read_end(sql, self._dialect.feed)
 
     async def _wake_those_that_moved(self) -> None:
-        """Another process has committed. What moved is told by the feed; where that is much, or too long ago, all look."""
+        """Another process has committed. What moved is told by the feed; where that is much, or too long ago, all look.
+
+        So they do where a copy was made anew: what was done to the one before may have had the same numbers.
+        """
         seen, self._seen = self._seen, None  # whatever comes in between: the next time all look
-        if seen is not None:
+        if seen is not None and not self.database.is_private_copy:
             feed, path = self._dialect.feed, self.database.path
             page = await self.database.look(lambda sql: read_feed(sql, feed, path, seen, _PAGE_ROWS))
             self._seen = page.end
