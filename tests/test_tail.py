@@ -11,7 +11,7 @@ from unittest import mock
 import anyio
 import pytest
 
-from stream import Diverged, Event, NewEvent, StoreBusy, StoreClosed, Truncated, open_store
+from stream import Diverged, Event, MemoryStore, NewEvent, StoreBusy, StoreClosed, Truncated, open_store
 from stream import tail as tail_module
 from stream.sqlite import SqliteStore
 from stream.tail import Tails
@@ -92,7 +92,8 @@ def _skips(self: Any, after: int) -> tuple[Event, ...]:
 
 
 @pytest.mark.parametrize("fault", [_repeats, _skips])
-async def test_canary_a_tail_that_repeats_or_skips_is_seen(store: Store, fault: Callable[..., Any]) -> None:
+async def test_canary_a_tail_that_repeats_or_skips_is_seen(fault: Callable[..., Any]) -> None:
+    store = MemoryStore()
     with mock.patch.object(tail_module._Tail, "behind", fault), pytest.raises((AssertionError, ExceptionGroup)):
         await law(store, Tails(store))
 
@@ -216,7 +217,7 @@ async def test_a_look_at_the_feed_that_fails_is_made_up_for(tmp_path: Path, monk
             monkeypatch.undo()
             raise StoreBusy("for a moment")
 
-        monkeypatch.setattr("stream.sqlite.store.read_feed", fail)
+        monkeypatch.setattr("stream.tables.store.read_feed", fail)
         await other.append("s", new(1))
         with anyio.fail_after(5):
             while not seen:
@@ -253,6 +254,7 @@ async def test_nothing_is_asked_while_nothing_moves(store: Store) -> None:
     counted = Counted(store)
     async with anyio.create_task_group() as tasks:
         await joined(Tails(counted), [f"{n}" for n in range(100)], tasks, [])
+        await asyncio.sleep(0.5)  # who begins to listen to a server looks once more
         counted.reads.clear()
         await asyncio.sleep(1.2)
         tasks.cancel_scope.cancel()

@@ -68,6 +68,7 @@ class PostgresDatabase:
         self.address = address
         self._durability = durability
         self.gate: str | None = None
+        self.processes: set[int] = set()
         self._hosts = address.hosts
         self._pool: Any = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -178,9 +179,15 @@ class PostgresDatabase:
             else:
                 self._hosts = (host, *(other for other in self._hosts if other != host))
                 notice_silence(connection)
+                self._note_process(connection)
                 return connection
         assert failure is not None
         raise failure
+
+    def _note_process(self, connection: Connection) -> None:
+        process = connection.get_server_pid()
+        self.processes.add(process)
+        connection.add_termination_listener(lambda _: self.processes.discard(process))  # somebody else may be called so later
 
     @contextlib.asynccontextmanager
     async def connected(self) -> AsyncIterator[Connection]:

@@ -10,7 +10,7 @@ from stream.errors import StreamError
 from stream.postgres.errors import FAILURES
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from stream.database import Row
     from stream.postgres.address import Address
@@ -26,6 +26,8 @@ class Listened(Protocol):
 
     path: str
     address: Address
+    processes: Collection[int]
+    """Those of the server that work for this one."""
 
     async def connect(self) -> Any:
         """A connection of its own."""
@@ -67,7 +69,7 @@ class Listener:
                     await self._look_again_and_again(POLL_INTERVAL_S)
                 connection = await self._database.connect()
                 try:
-                    await connection.add_listener(f"tailfold_{self._database.address.schema}", self._hear)
+                    await connection.add_listener(f"tailfold_{self._database.address.schema}", self._hear_of)
                     connection.add_termination_listener(self._hear)
                     await self._look_again_and_again(_LOOK_INTERVAL_S, connection)
                 finally:
@@ -96,3 +98,8 @@ class Listener:
 
     def _hear(self, *_: object) -> None:
         self._told.set()
+
+    def _hear_of(self, _connection: object, process: int, *_: object) -> None:
+        """Who waits here was told of what was done here, and need not look again."""
+        if process not in self._database.processes:
+            self._told.set()
