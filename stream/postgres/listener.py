@@ -26,8 +26,11 @@ class Listened(Protocol):
 
     path: str
     address: Address
-    processes: Collection[int]
-    """Those of the server that work for this one."""
+
+    @property
+    def processes(self) -> Collection[int]:
+        """Those of the server that work for this one."""
+        ...
 
     async def connect(self) -> Any:
         """A connection of its own."""
