@@ -131,7 +131,7 @@ class Appender:
         self._waiting: deque[Request] = deque()
         self._work = asyncio.Event()
         self._keys = KeyCache()
-        self._failing_since: float | None = None
+        self._failing: tuple[float, float] | None = None
         self._prefix = secrets.token_bytes(NAMED_BYTES - 8)
         self._closing = False
         self._landed = asyncio.Event()
@@ -168,9 +168,14 @@ class Appender:
             self._landed.clear()
             try:
                 await self._store(batch)
-            except BaseException as error:  # noqa: BLE001 - nobody may wait for ever
+            except Exception as error:  # noqa: BLE001 - nobody may wait for ever
                 for request in batch:
-                    request.refuse(error if isinstance(error, Exception) else StoreClosed("closed: outcome unknown"))
+                    request.refuse(error)
+            except BaseException:  # its loop is taken down
+                self._closing = True
+                for request in (*batch, *self._waiting):
+                    request.refuse(StoreClosed(f"{self._database.path} was closed while this was done: outcome unknown"))
+                raise
             finally:
                 self._landed.set()
 
@@ -191,15 +196,13 @@ class Appender:
         while left:
             try:
                 await self._try(left)
-                self._failing_since = None
+                self._failing = None
             except FAILURES as error:
                 self._keys.forget(request.append.stream_id for request in left)
                 if not is_gone(error) and not is_again(error):
                     await self._store_singly(left, error)
                     return
-                if self._failing_since is None:
-                    self._failing_since = time.monotonic()
-                if time.monotonic() - self._failing_since > PATIENCE_S:
+                if not self._has_patience():
                     for request in left:
                         request.refuse(self._refusal(request, error))
                     return
@@ -208,6 +211,13 @@ class Appender:
                 await asyncio.sleep(random.uniform(0.2, 1) * pause_s)  # noqa: S311 - jitter, no secret
                 pause_s = min(pause_s * 2, 0.2)
             left = still
+
+    def _has_patience(self) -> bool:
+        """Whether what fails has not failed for too long, without a rest: who comes later does not wait all of it again."""
+        now = time.monotonic()
+        since, newest = self._failing or (now, now)
+        self._failing = (now if now - newest > PATIENCE_S else since, now)
+        return now - self._failing[0] <= PATIENCE_S
 
     async def _try(self, left: Sequence[Request]) -> None:
         """Stores what goes in now, and answers it."""
