@@ -21,11 +21,12 @@ from stream.postgres.address import read_address
 from stream.postgres.connection import notice_silence
 from stream.postgres.errors import FAILURES, is_again, is_gone, translate
 from stream.postgres.listener import Listener
+from stream.postgres.run import BEGIN, BEGIN_LOOK, Run
 from stream.postgres.server import check_server
 from stream.postgres.statements import translate as translate_text
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from stream.database import Row, Sql
     from stream.postgres.address import Address
@@ -42,9 +43,6 @@ _STOPPED_S: Final = 10.0
 """For so long a process that was stopped in a transaction holds up the others; going on, it does the whole of it again."""
 _TRIES: Final = 3
 """How often others may be in the way of a transaction before it keeps them out."""
-_BEGIN: Final = "BEGIN ISOLATION LEVEL SERIALIZABLE"
-_BEGIN_LOOK: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_STRANGER: Final = "a job awaits only its statements"
 _FASTER: Final = (  # what is told where another opener makes the same, in one moment of that or another
     asyncpg.UniqueViolationError, asyncpg.DuplicateSchemaError, asyncpg.DuplicateTableError, asyncpg.DuplicateObjectError,
 )  # fmt: skip
@@ -54,9 +52,9 @@ _COMPONENTS: Final = "CREATE TABLE IF NOT EXISTS components (name text PRIMARY K
 class PostgresDatabase:
     """A schema that is open: `stream.database.Database` on PostgreSQL. Made by `open_postgres`.
 
-    `trips` counts round trips to the server. `gate` is a statement that keeps those out who are in the way of transactions
-    again and again. What meets a server that is gone waits for it up to `PATIENCE_S` and is tried again, unless its outcome is
-    unknown: then, and behind that time, it raises `StoreUnreachable`.
+    `trips` counts round trips to the server, `connects` the connections that were made. `gate` is a statement that keeps those
+    out who are in the way of transactions again and again. What meets a server that is gone waits for it up to `PATIENCE_S` and
+    is tried again, unless its outcome is unknown: then, and behind that time, it raises `StoreUnreachable`.
     """
 
     dialect: ClassVar[Literal["sqlite", "postgres"]] = "postgres"
@@ -64,7 +62,7 @@ class PostgresDatabase:
 
     def __init__(self, address: Address, durability: Durability) -> None:
         self.path = address.name
-        self.trips = 0
+        self.trips = self.connects = 0
         self.home = Home(address.name)
         self.address = address
         self._durability = durability
@@ -78,11 +76,11 @@ class PostgresDatabase:
 
     async def transact(self, job: Callable[[Sql], Awaitable[T]]) -> T:
         """See `stream.database.Database`: serializable, and run again from its beginning where others were in the way."""
-        return await self._in_task(self._again(job, _BEGIN))
+        return await self._in_task(self._again(job, BEGIN))
 
     async def look(self, job: Callable[[Sql], Awaitable[T]]) -> T:
         """See `stream.database.Database`: one snapshot, which nobody waits for."""
-        return await self._in_task(self._again(job, _BEGIN_LOOK))
+        return await self._in_task(self._again(job, BEGIN_LOOK))
 
     async def write(self, job: Callable[[Sql], Awaitable[T]]) -> T:
         """See `stream.database.Database`."""
@@ -209,6 +207,7 @@ class PostgresDatabase:
 
     async def _prepare(self, connection: Connection) -> None:
         """Each connection may lead to another server than the one before; sums are numbers as they are on other databases."""
+        self.connects += 1
         await check_server(connection, self.path, self.address.schema, is_durable=self._durability == "full")
         await connection.set_type_codec("numeric", encoder=str, decoder=int, schema="pg_catalog", format="text")
 
@@ -264,7 +263,7 @@ class PostgresDatabase:
         deadline, pause_s = time.monotonic() + PATIENCE_S, 0.001
         met = 0
         while True:
-            run = _Run(self, self.gate if begin == _BEGIN and met >= _TRIES else None)
+            run = Run(self, self.gate if begin == BEGIN and met >= _TRIES else None)
             try:
                 async with self.connected() as connection:
                     return await run.go(connection, job, begin)
@@ -279,6 +278,8 @@ class PostgresDatabase:
                 if time.monotonic() > deadline:
                     raise self._give_up(error) from error
             except asyncio.CancelledError:
+                if not self._closing:  # its loop is taken down
+                    raise
                 raise StoreClosed(f"{self.path} was closed while this was done: outcome unknown") from None
             await asyncio.sleep(random.uniform(0.2, 1) * pause_s)  # noqa: S311 - jitter, no secret
             pause_s = min(pause_s * 2, 0.2)
@@ -291,88 +292,6 @@ class PostgresDatabase:
         if is_again(error):
             return StoreBusy(f"{self.path}: others were in the way for {PATIENCE_S:.0f} s: try again")
         return translate(error, self.path)
-
-
-class _Asked:
-    """A statement that a job waits for."""
-
-    __slots__ = ("parameters", "text")
-
-    def __init__(self, text: str, parameters: Sequence[Any] = (), /) -> None:
-        self.text, self.parameters = text, parameters
-
-    def __await__(self) -> Generator[Any, None, list[Row]]:
-        told: Any = yield self
-        return told  # type: ignore[no-any-return]
-
-
-class _Run:
-    """One attempt at a job. `is_ambiguous` while a commit is under way."""
-
-    def __init__(self, database: PostgresDatabase, gate: str | None) -> None:
-        self._database = database
-        self._gate = gate
-        self.is_ambiguous = False
-
-    async def go(self, connection: Connection, job: Callable[[Sql], Awaitable[T]], begin: str | None) -> T:
-        if begin is None:
-            return await self._drive(connection, job, is_single=True)
-        await self._execute(connection, begin)
-        try:
-            if self._gate is not None:  # before anything is seen
-                await self._execute(connection, self._gate)
-            result = await self._drive(connection, job, is_single=False)
-        except BaseException:
-            if not connection.is_closed():
-                with contextlib.suppress(*FAILURES):
-                    await self._execute(connection, "ROLLBACK")
-            raise
-        self.is_ambiguous = begin != _BEGIN_LOOK
-        told = await self._execute(connection, "COMMIT")
-        self.is_ambiguous = False
-        if told != "COMMIT":
-            raise StoreUnusable(self._database.path, "a job went on after a statement of it had failed: nothing was stored")
-        return result
-
-    async def _drive(self, connection: Connection, job: Callable[[Sql], Awaitable[T]], *, is_single: bool) -> T:
-        work = _begin(job)
-        told: Any = None
-        refusal: StreamError | None = None
-        try:
-            while True:
-                try:
-                    asked = work.send(told) if refusal is None else work.throw(refusal)
-                except StopIteration as returned:
-                    return returned.value  # type: ignore[no-any-return]
-                refusal = None
-                if not isinstance(asked, _Asked):
-                    raise RuntimeError(f"{_STRANGER}, not {asked!r}")  # noqa: TRY004 - as every database says it
-                self.is_ambiguous = is_single and not asked.text.lstrip().startswith("SELECT")
-                try:
-                    told = await self._fetch(connection, asked)
-                    self.is_ambiguous = False
-                except FAILURES as error:
-                    if is_gone(error) or is_again(error):
-                        raise
-                    refusal = translate(error, self._database.path)
-        finally:
-            work.close()
-
-    async def _fetch(self, connection: Connection, asked: _Asked) -> list[Row]:
-        self._database.trips += 1
-        if not asked.parameters and ";" in asked.text.rstrip().rstrip(";"):  # a script
-            await connection.execute(asked.text)
-            return []
-        text, parameters = translate_text(asked.text, asked.parameters)
-        return [tuple(row) for row in await connection.fetch(text, *parameters)]
-
-    async def _execute(self, connection: Connection, text: str) -> str:
-        self._database.trips += 1
-        return str(await connection.execute(text))
-
-
-async def _begin(job: Callable[[Sql], Awaitable[T]]) -> T:
-    return await job(_Asked)
 
 
 async def open_postgres(url: str, *, create: bool, durability: Durability = "full") -> PostgresDatabase:

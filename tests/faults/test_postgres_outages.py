@@ -14,6 +14,7 @@ from stream import StoreUnreachable, open_store
 from stream.postgres import PostgresStore
 from tests.faults.tcp_proxy import Proxy
 from tests.faults.test_postgres_cuts import event, server
+from tests.faults.test_postgres_refusals import change
 from tests.postgres_server import Shared
 
 if TYPE_CHECKING:
@@ -92,6 +93,21 @@ async def test_rows_whose_sweep_was_cut_off_are_swept_with_the_next() -> None:
         await store.truncate("b", through=20)
         await store.settle()
         assert await store.database.read("SELECT count(*) FROM appends") == [(0,)]
+
+
+async def test_what_was_known_of_streams_is_not_believed_of_another_server() -> None:
+    """One that has lost the newest, as a standby may that was not waited for, gives their keys to other streams."""
+    url = Shared.url()
+    async with Proxy(server().port) as proxy, open_store(proxy.url(url)) as store:
+        for name in ("a", "b"):
+            await store.append(name, event("first"))
+        await change(url, "UPDATE streams SET name = CASE name WHEN 'a' THEN 'b' ELSE 'a' END || '?' WHERE name IN ('a', 'b')")
+        await change(url, "UPDATE streams SET name = rtrim(name, '?')")
+        proxy.cut_all()
+        await asyncio.sleep(0.1)
+        await store.append("a", event("second"))
+        assert (await store.bounds("a")).head == 2
+        assert (await store.bounds("b")).head == 1
 
 
 async def test_a_machine_that_goes_without_a_word_is_noticed() -> None:
