@@ -116,7 +116,7 @@ def _no_file(engine: Engine) -> StoreUnusable:
 
 
 def _not_for_servers(place: str) -> StoreUnusable:
-    return StoreUnusable(place, "this is for files; a server has tools of its own: pg_dump and pg_restore, VACUUM, psql")
+    return StoreUnusable(place, "this is for files; a server has tools of its own: pg_dump and pg_restore, vacuumdb, psql")
 
 
 def _no_memory() -> StoreUnusable:

@@ -30,12 +30,10 @@ if TYPE_CHECKING:
 
     from stream.database import Row, Sql
     from stream.postgres.address import Address
+    from stream.postgres.connection import Connection
 
 T = TypeVar("T")
 Durability = Literal["full", "normal"]
-Connection = Any
-"""One of asyncpg's, which has no types."""
-
 PATIENCE_S: Final = 30.0
 _CONNECTIONS: Final = 8
 _CONNECT_S: Final = 10.0
@@ -263,10 +261,13 @@ class PostgresDatabase:
         deadline, pause_s = time.monotonic() + PATIENCE_S, 0.001
         met = 0
         while True:
-            run = Run(self, self.gate if begin == BEGIN and met >= _TRIES else None)
+            run = Run(self.path, self.gate if begin == BEGIN and met >= _TRIES else None)
             try:
-                async with self.connected() as connection:
-                    return await run.go(connection, job, begin)
+                try:
+                    async with self.connected() as connection:
+                        return await run.go(connection, job, begin)
+                finally:
+                    self.trips += run.trips
             except FAILURES as error:
                 if is_gone(error):
                     if run.is_ambiguous:

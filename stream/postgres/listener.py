@@ -11,8 +11,26 @@ from stream.postgres.errors import FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from typing import Protocol
 
-    from stream.postgres.database import PostgresDatabase
+    from stream.database import Row
+    from stream.postgres.address import Address
+    from stream.postgres.connection import Connection
+
+    class Listened(Protocol):
+        """What is listened to."""
+
+        path: str
+        address: Address
+
+        async def connect(self) -> Connection:
+            """A connection of its own."""
+            ...
+
+        async def read(self, text: str, /) -> list[Row]:
+            """One statement."""
+            ...
+
 
 POLL_INTERVAL_S: Final = 0.025
 _LOOK_INTERVAL_S: Final = 1.0  # where the server tells: what it did not tell is seen then
@@ -23,7 +41,7 @@ _NUMBER: Final = "SELECT number FROM feed"
 class Listener:
     """Runs while there are watchers."""
 
-    def __init__(self, database: PostgresDatabase) -> None:
+    def __init__(self, database: Listened) -> None:
         self._database = database
         self._watchers: list[Callable[[], Awaitable[None]]] = []
         self._told = asyncio.Event()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Sequence
 
     from stream.database import Row, Sql
-    from stream.postgres.database import Connection, PostgresDatabase
+    from stream.postgres.connection import Connection
 
 T = TypeVar("T")
 BEGIN: Final = "BEGIN ISOLATION LEVEL SERIALIZABLE"
@@ -22,10 +22,14 @@ _STRANGER: Final = "a job awaits only its statements"
 
 
 class Run:
-    """One attempt at a job. `is_ambiguous` while a commit is under way."""
+    """One attempt at a job, on the database that is called `name`.
 
-    def __init__(self, database: PostgresDatabase, gate: str | None) -> None:
-        self._database = database
+    `is_ambiguous` while a commit is under way; `trips` counts round trips to the server.
+    """
+
+    def __init__(self, name: str, gate: str | None) -> None:
+        self.trips = 0
+        self._name = name
         self._gate = gate
         self.is_ambiguous = False
 
@@ -47,7 +51,7 @@ class Run:
         told = await self._execute(connection, "COMMIT")
         self.is_ambiguous = False
         if told != "COMMIT":
-            raise StoreUnusable(self._database.path, "a job went on after a statement of it had failed: nothing was stored")
+            raise StoreUnusable(self._name, "a job went on after a statement of it had failed: nothing was stored")
         return result
 
     async def _drive(self, connection: Connection, job: Callable[[Sql], Awaitable[T]], *, is_single: bool) -> T:
@@ -70,12 +74,12 @@ class Run:
                 except FAILURES as error:
                     if is_gone(error) or is_again(error):
                         raise
-                    refusal = translate(error, self._database.path)
+                    refusal = translate(error, self._name)
         finally:
             work.close()
 
     async def _fetch(self, connection: Connection, asked: _Asked) -> list[Row]:
-        self._database.trips += 1
+        self.trips += 1
         if not asked.parameters and ";" in asked.text.rstrip().rstrip(";"):  # a script
             await connection.execute(asked.text)
             return []
@@ -83,7 +87,7 @@ class Run:
         return [tuple(row) for row in await connection.fetch(text, *parameters)]
 
     async def _execute(self, connection: Connection, text: str) -> str:
-        self._database.trips += 1
+        self.trips += 1
         return str(await connection.execute(text))
 
 
