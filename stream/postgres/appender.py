@@ -13,16 +13,17 @@ import random
 import secrets
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from asyncpg.exceptions import UniqueViolationError
 
-from stream.admission import Append, admit
+from stream.admission import admit
 from stream.errors import CorruptEvent, StoreBusy, StoreClosed, StoreUnreachable, StreamError
+from stream.postgres.append_statements import APPEND, EARLIER, STORED
 from stream.postgres.database import PATIENCE_S
 from stream.postgres.errors import FAILURES, is_again, is_gone, is_of_one, translate
-from stream.postgres.keys import KeyCache, Known, Stream, damage_of
+from stream.postgres.keys import KeyCache, damage_of
+from stream.postgres.request import Place, Request
 from stream.records import AppendResult
 from stream.tables.bounds import read_watermark
 from stream.tables.chunks import NAMED_BYTES, append_place, checksum, pack
@@ -30,95 +31,17 @@ from stream.tables.chunks import NAMED_BYTES, append_place, checksum, pack
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from stream.admission import Append
     from stream.postgres.database import PostgresDatabase
+    from stream.postgres.keys import Stream
 
 _MAX_APPENDS: Final = 256
 _MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
-_GUARD: Final = "3 * ({0}.head % 1000003) + 5 * ({0}.floor % 1000003) + 7 * ({0}.origin % 1000003)"
-_WATERMARK: Final = "3 * (p.epoch % 1000003) + 5 * (p.seq % 1000003) + 7 * (p.first % 1000003) + 11 * (p.last % 1000003)"
-# The number of the change is drawn before the first row is locked, and its lock lasts until the commit: so writers take turns,
-# and nobody waits in a circle. A row that was moved meanwhile is looked at again as it is then. A producer moves only with the
-# head of its stream, so what this statement sees of it is true where the head is.
-_APPEND: Final = f"""
-WITH moves AS (SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS m (stream, head, last)),
-marks_of AS (
-  SELECT * FROM unnest($11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[],
-    $18::bigint[]) AS p (stream, producer, begin_epoch, begin_seq, epoch, seq, first, last)),
-moved AS (
-  UPDATE streams AS s SET head = m.last, guard = s.guard + 3 * (m.last % 1000003 - s.head % 1000003),
-    changed = (SELECT next_change())
-  FROM moves AS m
-  WHERE s.id = m.stream AND s.head = m.head AND s.guard = {_GUARD.format("s")} AND NOT EXISTS (
-    SELECT 1 FROM marks_of AS p JOIN producers AS w ON w.id = p.producer WHERE p.stream = s.id AND NOT coalesce(
-      CASE WHEN w.epoch IS NULL OR p.begin_epoch > w.epoch THEN p.begin_seq = 0
-      ELSE p.begin_epoch = w.epoch AND p.begin_seq = w.seq + 1 END, false))
-  RETURNING s.id),
-rows_in AS (
-  INSERT INTO appends (stream, last, n, at, append_id, crc, data)
-  SELECT r.stream, r.last, r.n, $6::bigint, r.append_id, r.crc, r.data
-  FROM unnest($4::bigint[], $5::bigint[], $7::bigint[], $8::bytea[], $9::bigint[], $10::bytea[])
-    AS r (stream, last, n, append_id, crc, data)
-  JOIN moved ON moved.id = r.stream),
-marked AS (
-  UPDATE producers AS w SET epoch = p.epoch, seq = p.seq, first = p.first, last = p.last,
-    guard = {_WATERMARK}
-  FROM marks_of AS p JOIN moved ON moved.id = p.stream WHERE w.id = p.producer)
-SELECT id FROM moved"""  # noqa: S608 - constants
-_STORED: Final = """
-SELECT s.head, s.floor, a.append_id IS NOT NULL
-FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) WITH ORDINALITY AS w (stream, last, append_id, place)
-JOIN streams AS s ON s.id = w.stream
-LEFT JOIN appends AS a ON a.stream = w.stream AND a.last = w.last AND a.append_id = w.append_id ORDER BY w.place"""
 _UNKNOWN: Final = (
     "the connection was lost while this was stored, whether it was is not known: try again, retries with an append_id or by a "
     "producer are safe"
 )
 _SWEPT: Final = "the connection was lost while this was stored, and its place was truncated since: whether it was is not known"
-_EARLIER: Final = "SELECT n FROM appends WHERE stream = ? AND last = ? AND append_id = ?"
-
-
-class Place(NamedTuple):
-    """Where an append goes: of which stream, where all that goes with it expects it, and its last seq."""
-
-    stream: int
-    expected: int
-    last: int
-
-
-class Request(msgspec.Struct, eq=False):
-    """An append that waits for its answer; `last` and `stream` are told by what plans it, and `name` is the row's.
-
-    `lost` are the places it was sent to by statements whose outcome is not known.
-    """
-
-    append: Append
-    data: bytes
-    name: bytes
-    answer: asyncio.Future[AppendResult]
-    stream: Stream | None = None
-    known: Known | None = None
-    last: int = 0
-    lost: frozenset[Place] = frozenset()
-    lost_since: float = 0.0
-
-    @property
-    def n(self) -> int:
-        """How many events."""
-        return len(self.append.events)
-
-    def accept(self) -> None:
-        """Answers it as stored."""
-        self.settle(AppendResult(self.last - self.n + 1, self.last))
-
-    def settle(self, answer: AppendResult) -> None:
-        """Answers it, unless its caller was cancelled; what is stored stays stored."""
-        if not self.answer.done():
-            self.answer.set_result(answer)
-
-    def refuse(self, error: BaseException) -> None:
-        """As `settle`, with an error."""
-        if not self.answer.done():
-            self.answer.set_exception(error)
 
 
 class Appender:
@@ -131,7 +54,8 @@ class Appender:
         self._waiting: deque[Request] = deque()
         self._work = asyncio.Event()
         self._keys = KeyCache()
-        self._failing_since: float | None = None
+        self._connects = database.connects
+        self._failing: tuple[float, float] | None = None
         self._prefix = secrets.token_bytes(NAMED_BYTES - 8)
         self._closing = False
         self._landed = asyncio.Event()
@@ -168,9 +92,14 @@ class Appender:
             self._landed.clear()
             try:
                 await self._store(batch)
-            except BaseException as error:  # noqa: BLE001 - nobody may wait for ever
+            except Exception as error:  # noqa: BLE001 - nobody may wait for ever
                 for request in batch:
-                    request.refuse(error if isinstance(error, Exception) else StoreClosed("closed: outcome unknown"))
+                    request.refuse(error)
+            except BaseException:  # its loop is taken down
+                self._closing = True
+                for request in (*batch, *self._waiting):
+                    request.refuse(StoreClosed(f"{self._database.path} was closed while this was done: outcome unknown"))
+                raise
             finally:
                 self._landed.set()
 
@@ -191,15 +120,13 @@ class Appender:
         while left:
             try:
                 await self._try(left)
-                self._failing_since = None
+                self._failing = None
             except FAILURES as error:
                 self._keys.forget(request.append.stream_id for request in left)
                 if not is_gone(error) and not is_again(error):
                     await self._store_singly(left, error)
                     return
-                if self._failing_since is None:
-                    self._failing_since = time.monotonic()
-                if time.monotonic() - self._failing_since > PATIENCE_S:
+                if not self._has_patience():
                     for request in left:
                         request.refuse(self._refusal(request, error))
                     return
@@ -209,8 +136,17 @@ class Appender:
                 pause_s = min(pause_s * 2, 0.2)
             left = still
 
+    def _has_patience(self) -> bool:
+        """Whether what fails has not failed for too long, without a rest: who comes later does not wait all of it again."""
+        now = time.monotonic()
+        since, newest = self._failing or (now, now)
+        self._failing = (now if now - newest > PATIENCE_S else since, now)
+        return now - self._failing[0] <= PATIENCE_S
+
     async def _try(self, left: Sequence[Request]) -> None:
         """Stores what goes in now, and answers it."""
+        if self._connects != self._database.connects:  # it may be another server, where keys are others
+            self._connects, self._keys = self._database.connects, KeyCache()
         await self._look_for([request for request in left if request.lost])
         planned, odd = await self._plan([request for request in left if not request.answer.done()])
         self._answer(planned, await self._insert(planned))
@@ -287,10 +223,12 @@ class Appender:
         is_lost = False
         try:
             async with self._database.connected() as connection:
+                if self._connects != self._database.connects:
+                    return set()
                 self._database.trips += 1
                 is_lost = True  # until its outcome is told
                 moved = await connection.fetch(
-                    _APPEND, list(moves), [head for head, _ in moves.values()], [last for _, last in moves.values()],
+                    APPEND, list(moves), [head for head, _ in moves.values()], [last for _, last in moves.values()],
                     keys, lasts, at, sizes, names, crcs, datas, *columns,
                 )  # fmt: skip
                 is_lost = False
@@ -327,7 +265,7 @@ class Appender:
         async with self._database.connected() as connection:
             self._database.trips += 1
             found = await connection.fetch(
-                _STORED, [place.stream for _, place in asked], [place.last for _, place in asked],
+                STORED, [place.stream for _, place in asked], [place.last for _, place in asked],
                 [request.name for request, _ in asked],
             )  # fmt: skip
         self._keys.forget(request.append.stream_id for request in requests)
@@ -371,7 +309,7 @@ class Appender:
         if not append.named or append.expected_seq is None or append.expected_seq < stream.floor:
             return None
         last = append.expected_seq + len(append.events)
-        found = await self._database.ask(_EARLIER, (stream.key, last, append.aid))
+        found = await self._database.ask(EARLIER, (stream.key, last, append.aid))
         return AppendResult(append.expected_seq + 1, last) if found else None
 
     def _refusal(self, request: Request, error: BaseException) -> StreamError:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from stream.database import Row, Sql
     from stream.postgres.address import Address
-    from stream.postgres.jobs import Connection
+    from stream.postgres.connection import Connection
 
 T = TypeVar("T")
 Durability = Literal["full", "normal"]
@@ -52,9 +52,9 @@ _COMPONENTS: Final = "CREATE TABLE IF NOT EXISTS components (name text PRIMARY K
 class PostgresDatabase:
     """A schema that is open: `stream.database.Database` on PostgreSQL. Made by `open_postgres`.
 
-    `trips` counts round trips to the server. `gate` is a statement that keeps those out who are in the way of transactions
-    again and again. What meets a server that is gone waits for it up to `PATIENCE_S` and is tried again, unless its outcome is
-    unknown: then, and behind that time, it raises `StoreUnreachable`.
+    `trips` counts round trips to the server, `connects` the connections that were made. `gate` is a statement that keeps those
+    out who are in the way of transactions again and again. What meets a server that is gone waits for it up to `PATIENCE_S` and
+    is tried again, unless its outcome is unknown: then, and behind that time, it raises `StoreUnreachable`.
     """
 
     dialect: ClassVar[Literal["sqlite", "postgres"]] = "postgres"
@@ -63,7 +63,7 @@ class PostgresDatabase:
 
     def __init__(self, address: Address, durability: Durability) -> None:
         self.path = address.name
-        self.trips = 0
+        self.trips = self.connects = 0
         self.home = Home(address.name)
         self.address = address
         self._durability = durability
@@ -220,6 +220,7 @@ class PostgresDatabase:
 
     async def _prepare(self, connection: Connection) -> None:
         """Each connection may lead to another server than the one before; sums are numbers as they are on other databases."""
+        self.connects += 1
         await check_server(connection, self.path, self.address.schema, is_durable=self._durability == "full")
         await connection.set_type_codec("numeric", encoder=str, decoder=int, schema="pg_catalog", format="text")
 
@@ -298,21 +299,27 @@ class PostgresDatabase:
             except Newer:
                 raise await self._newer() from None
             except FAILURES as error:
-                if is_gone(error):
-                    if run.is_ambiguous:
-                        raise self._unknown() from error
-                elif not is_again(error):
-                    raise translate(error, self.path) from error
-                else:
-                    met += 1
+                met += self._meet(error, is_ambiguous=run.is_ambiguous)
                 if time.monotonic() > deadline:
                     raise self._give_up(error) from error
             except asyncio.CancelledError:
+                if not self._closing:  # its loop is taken down
+                    raise
                 raise StoreClosed(f"{self.path} was closed while this was done: outcome unknown") from None
             finally:
                 self.trips += run.trips
             await asyncio.sleep(random.uniform(0.2, 1) * pause_s)  # noqa: S311 - jitter, no secret
             pause_s = min(pause_s * 2, 0.2)
+
+    def _meet(self, error: BaseException, *, is_ambiguous: bool) -> bool:
+        """Whether somebody else was in the way. Raises what is not to be tried again."""
+        if is_gone(error):
+            if is_ambiguous:
+                raise self._unknown() from error
+            return False
+        if not is_again(error):
+            raise translate(error, self.path) from error
+        return True
 
     async def _newer(self) -> StreamError:
         known: dict[str, int] = dict(

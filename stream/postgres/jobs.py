@@ -18,11 +18,9 @@ if TYPE_CHECKING:
 
     from stream.database import Row, Sql
     from stream.errors import StreamError
+    from stream.postgres.connection import Connection
 
 T = TypeVar("T")
-Connection = Any
-"""One of asyncpg's, which has no types."""
-
 BEGIN: Final = "BEGIN ISOLATION LEVEL SERIALIZABLE"
 BEGIN_LOOK: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _STRANGER: Final = "a job awaits only its statements"

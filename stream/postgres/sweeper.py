@@ -67,7 +67,11 @@ class Sweeper:
                 await self._find_left()
             while self._waiting:
                 stream_id, _ = self._waiting.popitem(last=False)
-                await self._sweep(stream_id)
+                try:
+                    await self._sweep(stream_id)
+                except StreamError:  # the next that is swept goes on with it
+                    self._waiting[stream_id] = None
+                    raise
         except StoreClosed:
             pass  # the next opening goes on
         except StreamError as error:

@@ -231,6 +231,38 @@ async def test_after_a_fork_the_child_is_refused_and_the_parent_goes_on() -> Non
     assert await anyio.to_thread.run_sync(child.result) == ["refused", "before", "behind"]
 
 
+async def leave_open(parent: Parent, url: str, calls: str) -> str:
+    """Ends with calls under way, and closes nothing."""
+    del parent
+    store = opened(await open_store(url))
+    if calls == "appends":
+        for number in range(300):
+            asyncio.ensure_future(store.append("s", event(str(number))))  # noqa: RUF006 - nobody waits for it
+    elif calls == "jobs":
+        for _ in range(20):
+            asyncio.ensure_future(store.delete("s"))  # noqa: RUF006
+    else:
+        asyncio.ensure_future(store.wait("s", after=10))  # noqa: RUF006
+    await asyncio.sleep(0.5)
+    return "ended"
+
+
+@pytest.mark.parametrize("calls", ["appends", "jobs", "listens"])
+async def test_a_program_that_ends_without_closing_ends(calls: str) -> None:
+    """Whatever is under way when its loop is taken down."""
+    url = Shared.url()
+    async with open_store(url) as store:
+        await store.append("s", event("first"))
+    child = Child(leave_open, url, calls)
+    try:
+        async with feed_held(url):
+            child.say("go")
+            with anyio.fail_after(20):
+                assert await anyio.to_thread.run_sync(child.result, abandon_on_cancel=True) == "ended"
+    finally:
+        child.end()
+
+
 async def test_a_job_that_goes_on_behind_a_failed_statement_is_not_taken_for_done() -> None:
     async with open_store(Shared.url()) as store:
 

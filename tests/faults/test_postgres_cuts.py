@@ -242,6 +242,7 @@ async def test_a_connection_that_breaks_behind_a_commit_does_not_have_it_done_ag
     url = Shared.url()
     async with Proxy(server().port) as proxy, open_store(proxy.url(url)) as store:
         assert isinstance(store, PostgresStore)
+        await store.settle()  # what is looked for at an opening goes through here, too
         runs = 0
 
         async def job(sql: Sql) -> None:

@@ -157,10 +157,11 @@ async def test_a_schema_that_is_dropped_under_a_store_is_told() -> None:
 
 async def test_a_stream_whose_row_was_changed_is_named_and_harms_no_other() -> None:
     url = Shared.url()
-    async with open_store(url) as store:
+    async with open_store(url) as earlier:
         for name in ("bad", "good"):
-            await store.append(name, event("first"), producer=Producer("p", 0, 0))
+            await earlier.append(name, event("first"), producer=Producer("p", 0, 0))
         await change(url, "UPDATE streams SET head = head + 5 WHERE name = 'bad'")
+    async with open_store(url) as store:  # it knows nothing of them yet
         bad = store.append("bad", event("x"))
         good = [store.append("good", event(str(n)), producer=Producer("p", 0, n)) for n in range(1, 5)]
         refused, *stored = await asyncio.wait_for(asyncio.gather(bad, *good, return_exceptions=True), AT_ONCE_S)
@@ -174,11 +175,12 @@ async def test_a_stream_whose_row_was_changed_is_named_and_harms_no_other() -> N
 
 async def test_a_producer_whose_row_was_changed_is_named_and_harms_no_other() -> None:
     url = Shared.url()
-    async with open_store(url) as store:
+    async with open_store(url) as earlier:
         for name in ("bad", "good"):
-            await store.append("s", event(name), producer=Producer(name, 0, 0))
+            await earlier.append("s", event(name), producer=Producer(name, 0, 0))
         await change(url, "UPDATE producers SET seq = seq + 5 WHERE name = 'bad'")
-        calls = [store.append("s", event("x"), producer=Producer(name, 0, 1)) for name in ("bad", "good")]
+    async with open_store(url) as store:
+        calls = [store.append("s", event("x"), producer=Producer(*its)) for its in (("bad", 0, 6), ("good", 0, 1))]
         refused, stored = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), AT_ONCE_S)
         assert isinstance(refused, CorruptEvent)
         assert "watermark of producer 'bad' is damaged" in str(refused)
