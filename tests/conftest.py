@@ -13,6 +13,7 @@ from hypothesis import settings
 from ledger import open_ledger
 from tests.backends import BACKENDS, Backend, Store
 from tests.fork_server import COMMANDS
+from tests.nats_server import SharedNats
 from tests.postgres_server import Shared
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def _end_of_commands() -> Iterator[None]:
     yield
     COMMANDS.close()
     Shared.close()
+    SharedNats.close()
 
 
 @pytest.fixture
