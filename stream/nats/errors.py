@@ -22,8 +22,8 @@ _NOT_NOW: Final = frozenset({10008, 10009, 10158})
 _WAYS_OUT: Final = {
     10039: "JetStream is not enabled for this account: give it limits in the server's accounts",
     10076: "JetStream is off on this server: put a jetstream block with store_dir into its configuration",
-    10026: "the account may have no more streams: raise max_streams, or say fewer shards=",
-    10027: "the account may have no more streams: raise max_streams, or say fewer shards=",
+    10026: "the account may have no more streams: raise max_streams, or delete what was made of it and say fewer shards=",
+    10027: "the account may have no more streams: raise max_streams, or delete what was made of it and say fewer shards=",
     10005: "there are fewer servers than replicas=: start more, or say replicas=1",
     10074: "one server alone holds one replica: say replicas=1, or name a cluster",
 }

@@ -62,7 +62,8 @@ class NatsSnapshots:
     async def save(self, snapshot: Snapshot) -> bool:
         """See `SnapshotStore.save`."""
         require_snapshot(snapshot)
-        return await self._run(lambda: self._client.again(lambda: self._save(snapshot)))
+        sent: list[tuple[int, Entry]] = []
+        return await self._run(lambda: self._client.again(lambda: self._save(snapshot, sent)))
 
     async def load(self, stream_id: str, projector: str) -> Snapshot | None:
         """See `SnapshotStore.load`."""
@@ -76,21 +77,28 @@ class NatsSnapshots:
         check_id("projector name", projector)
         if last_seq is not None:
             check_position("last_seq", last_seq)
-        await self._run(lambda: self._client.again(lambda: self._delete(stream_id, projector, last_seq)))
+        sent: list[Entry] = []
+        await self._run(lambda: self._client.again(lambda: self._delete(stream_id, projector, last_seq, sent)))
 
     async def drop_all(self, stream_id: str, js: int) -> None:
         """Lets go of all that was kept of a stream before its message of this number."""
         for subject in (self._layout.snapshots(stream_id), self._layout.body(stream_id)):
             await self._log.purge(stream_id, subject, js)
 
-    async def _save(self, snapshot: Snapshot) -> bool:
+    async def _save(self, snapshot: Snapshot, sent: list[tuple[int, Entry]]) -> bool:
+        """`sent` are those that were listed with nobody having said so, and the numbers of the lists that theirs followed."""
         stream_id, projector = snapshot.stream_id, snapshot.projector
         bounds = (await self._log.place(stream_id)).state.bounds
         check_snapshot(snapshot, bounds)
         kept = await self._read_list(stream_id, projector)
+        if any(entry in kept.entries for _, entry in sent):
+            return True
         newest = await self._newest(stream_id, projector, kept.entries, bounds.origin)
         if not is_newer(snapshot, newest):
             return False
+        lost = [each for each in sent if each[0] != kept.js]  # theirs can't be listed any more
+        await self._drop_bodies(stream_id, [entry for _, entry in lost])
+        sent[:] = [each for each in sent if each not in lost]
         entry = await self._put_body(snapshot)
         others = [other for other in kept.entries if other.last_seq != snapshot.last_seq]
         try:
@@ -99,8 +107,8 @@ class NatsSnapshots:
             await self._drop_bodies(stream_id, [entry])
             raise Unclear(str(moved)) from moved
         except Unclear:
-            if entry not in (await self._read_list(stream_id, projector)).entries:
-                raise
+            sent.append((kept.js, entry))
+            raise
         await self._drop_bodies(stream_id, [other for other in kept.entries if other.last_seq == snapshot.last_seq])
         return True
 
@@ -123,9 +131,11 @@ class NatsSnapshots:
             if entry.last_seq > origin  # or it is of another life
         ]
 
-    async def _delete(self, stream_id: str, projector: str, last_seq: int | None) -> None:
+    async def _delete(self, stream_id: str, projector: str, last_seq: int | None, sent: list[Entry]) -> None:
+        """`sent` are those that were struck off the list with nobody having said so."""
         kept = await self._read_list(stream_id, projector)
         gone = [entry for entry in kept.entries if last_seq in (None, entry.last_seq)]
+        await self._drop_bodies(stream_id, [entry for entry in sent if entry not in kept.entries])
         if not gone:
             return
         if last_seq is not None:
@@ -136,6 +146,9 @@ class NatsSnapshots:
             await self._put_list(stream_id, projector, kept, [entry for entry in kept.entries if entry not in gone])
         except Moved as moved:
             raise Unclear(str(moved)) from moved
+        except Unclear:
+            sent[:] = gone
+            raise
         await self._drop_bodies(stream_id, gone)
 
     async def _newest(self, stream_id: str, projector: str, entries: Sequence[Entry], origin: int) -> Snapshot | None:
