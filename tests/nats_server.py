@@ -83,6 +83,34 @@ class NatsServer:
         return f"nats://{user}127.0.0.1:{self.port}?{said}"
 
 
+class NatsCluster:
+    """Three servers, each of which may be killed."""
+
+    def __init__(self) -> None:
+        routes = free_ports(3)
+        said = ", ".join(f"nats://127.0.0.1:{port}" for port in routes)
+        self.nodes = [
+            NatsServer(more=f'server_name: n{n}\ncluster {{ name: C, listen: "127.0.0.1:{port}", routes: [{said}] }}')
+            for n, port in enumerate(routes)
+        ]
+
+    def start(self) -> None:
+        """Returns when each answers; JetStream may take some seconds more."""
+        for node in self.nodes:
+            node.start()
+
+    def remove(self) -> None:
+        """Ends all, and what they kept."""
+        for node in self.nodes:
+            node.remove()
+
+    def url(self, stream: str = "tailfold", *options: str) -> str:
+        """Where a store of three replicas can be opened."""
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+        monitors = ",".join(str(node.monitor) for node in self.nodes)
+        return f"nats://{hosts}?" + "&".join([f"stream={stream}", "replicas=3", f"monitor={monitors}", *options])
+
+
 def _die_with_parent() -> None:
     """A test run that is killed leaves no server behind."""
     with contextlib.suppress(OSError, AttributeError):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
-from stream import NewEvent, Producer, SeqConflict, StoreUnreachable, StreamError, follow, open_store
+from stream import NewEvent, Producer, SeqConflict, StoreUnreachable, StoreUnusable, StreamError, follow, open_store
 from stream.nats import client, open_nats
-from tests.nats_server import NatsServer, SharedNats, running
+from tests.nats_server import NatsCluster, NatsServer, SharedNats, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,10 +85,12 @@ async def watch(store: EventStore, stream_id: str, done: asyncio.Event, seen: di
                         return
 
 
-@pytest.mark.slow
-async def test_kills_of_the_server_lose_nothing_and_double_nothing(server: NatsServer) -> None:
+Fault = Callable[[random.Random], Awaitable[None]]
+
+
+async def check_beside_kills(url: str, kill: Fault, times: int) -> None:
+    """Writers and followers live through it. What was acknowledged is there once, and each number was seen once."""
     chance = random.Random(7)
-    url = server.url("kills", "shards=2")
     writers = [await open_nats(url) for _ in range(3)]
     reader = await open_nats(url)
     done = asyncio.Event()
@@ -101,13 +105,11 @@ async def test_kills_of_the_server_lose_nothing_and_double_nothing(server: NatsS
                 writing.start_soon(append_on, store, f"p{number}", "producer", done, told)
                 writing.start_soon(append_on, store, f"any{number}", "any", done, told)
                 writing.start_soon(append_on, store, "abc"[number], "name", done, told)
-            for _ in range(4):
+            for _ in range(times):
                 await asyncio.sleep(chance.uniform(0.3, 1.0))
+                await kill(chance)
                 before = len(told)
-                server.kill()
-                await asyncio.sleep(chance.uniform(0, 0.3))
-                server.start()
-                with anyio.fail_after(30):
+                with anyio.fail_after(60):
                     while len(told) <= before:
                         await asyncio.sleep(0.02)
             done.set()
@@ -122,14 +124,47 @@ async def test_kills_of_the_server_lose_nothing_and_double_nothing(server: NatsS
         while page := await reader.read(name, after=after):
             stored += [event.data for event in page]
             after = page[-1].seq
-    counts = {data: stored.count(data) for data in told}
-    assert set(counts.values()) == {1}
+    counts = Counter(stored)
+    assert {counts[data] for data in told} == {1}
     print(f"{len(told)} acknowledged")
     for data, seq in told.items():
         if data.startswith((b"p", b"any")):
             assert seen[seq] == data
     for store in (*writers, reader):
         await store.close()
+
+
+@pytest.mark.slow
+async def test_kills_of_the_server_lose_nothing_and_double_nothing(server: NatsServer) -> None:
+    async def kill(chance: random.Random) -> None:
+        server.kill()
+        await asyncio.sleep(chance.uniform(0, 0.3))
+        server.start()
+
+    await check_beside_kills(server.url("kills", "shards=2"), kill, times=4)
+
+
+@pytest.mark.heavy
+async def test_kills_of_the_leader_of_three_lose_nothing_and_double_nothing() -> None:
+    cluster = NatsCluster()
+    try:
+        cluster.start()
+        while True:
+            with suppress(StoreUnusable, StoreUnreachable):  # until the three have found each other
+                probe = await open_nats(cluster.url("three", "shards=2"))
+                break
+
+        async def kill(chance: random.Random) -> None:
+            info = await probe._client.ask("STREAM.INFO.three_0")
+            [leader] = [node for n, node in enumerate(cluster.nodes) if info["cluster"]["leader"] == f"n{n}"]
+            leader.kill()
+            await asyncio.sleep(chance.uniform(0, 1.5))
+            leader.start()
+
+        await check_beside_kills(cluster.url("three"), kill, times=4)
+        await probe.close()
+    finally:
+        cluster.remove()
 
 
 async def test_a_server_that_stays_away_is_told(server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
