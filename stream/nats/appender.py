@@ -95,7 +95,7 @@ class _Lane:
 class Appender:
     """Collects appends, and stores those that wait for one stream together."""
 
-    def __init__(self, log: Log, limits: Limits, clock_ms: Callable[[], int], stored: Callable[[str], None]) -> None:
+    def __init__(self, log: Log, limits: Limits, clock_ms: Callable[[], int], stored: Callable[[str, int], None]) -> None:
         self._log = log
         self._limits = limits
         self._clock_ms = clock_ms
@@ -321,4 +321,4 @@ class Appender:
     def _accept(self, lane: _Lane, requests: Sequence[tuple[Request, int]]) -> None:
         for request, last in requests:
             request.settle(AppendResult(last - request.n + 1, last))
-        self._stored(lane.stream_id)
+        self._stored(lane.stream_id, 0 if lane.place is None else lane.place.js)

@@ -32,6 +32,14 @@ class Signals:
         self._ears: dict[str, _Ear] = {}
         client.connected_again = self.wakeups.wake_all
 
+    def tell(self, stream_id: str, js: int) -> None:
+        """A message of this process has come to a log: who listens is woken now, and not again when the server tells."""
+        ear = self._ears.get(stream_id)
+        if ear is None:
+            self.wakeups.wake(stream_id)
+        else:
+            ear.tell(js)
+
     @contextlib.contextmanager
     def expect(self, stream_id: str) -> Iterator[asyncio.Event]:
         """As `Wakeups.expect`, told of other processes too."""
@@ -66,18 +74,24 @@ class _Ear:
         self._stream_id = stream_id
         self._subject = subject
         self._over = asyncio.Event()
+        self._told = 0
         self.task = asyncio.create_task(self._listen())
+
+    def tell(self, js: int) -> None:
+        """The message of this number is there; of any, those of several JetStream streams are."""
+        if js > self._told or self._stream_id == ANY:
+            self._told = js
+            self._wakeups.wake(self._stream_id)
 
     def close(self) -> None:
         """Nobody listens."""
         self._over.set()
 
     async def _listen(self) -> None:
-        """Whoever looks before the server knows of this is woken again when it does."""
+        """What is said first is heard first: whoever looks from now on looks when this server knows who listens."""
         subscription: Subscription | None = None
         with contextlib.suppress(*FAILURES):
             subscription = await self._client.driver.subscribe(self._subject, cb=self._hear)
-        self._wakeups.wake(self._stream_id)
         if self._client.is_clustered:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._over.wait(), _SPREAD_S)
@@ -88,5 +102,4 @@ class _Ear:
                 await subscription.unsubscribe()
 
     async def _hear(self, message: Msg) -> None:
-        del message
-        self._wakeups.wake(self._stream_id)
+        self.tell(int((message.headers or {}).get("Nats-Sequence", 0)) or self._told + 1)

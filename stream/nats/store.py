@@ -56,7 +56,7 @@ class NatsStore:
         self._log = log
         self._client: Client = log.client
         self._signals = Signals(log.client, log.layout)
-        self._appender = Appender(log, limits, clock_ms, self._signals.wakeups.wake)
+        self._appender = Appender(log, limits, clock_ms, self._signals.tell)
         self._feed = Feed(log, incarnation)
         self._snapshots = NatsSnapshots(log, limits.append_bytes, self._run)
         self._tasks: set[asyncio.Task[Any]] = set()
