@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ledger import open_ledger
+from ledger.transfer.jsonl import event_line, header_line
 from stream import (
     AppendResult,
     Bounds,
@@ -35,7 +37,11 @@ from stream.nats.state import Mark, State, write_state
 from tests.nats_server import SharedNats, free_ports, running
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
+
+    from ledger import Ledger
+    from projector import Message
 
 pytestmark = pytest.mark.anyio
 
@@ -310,7 +316,7 @@ async def test_a_page_of_the_feed_is_the_same_after_what_it_told_of_is_gone(stor
     await again.close()
 
 
-async def test_a_ledger_keeps_its_log_there(tmp_path: Any) -> None:
+async def test_a_ledger_keeps_its_log_there(tmp_path: Path) -> None:
     log = SharedNats.url("shards=2")
     async with open_ledger(str(tmp_path / "ledger.db"), log=log) as ledger:
         async with ledger.run("c") as run:
@@ -328,6 +334,57 @@ async def test_a_ledger_keeps_its_log_there(tmp_path: Any) -> None:
         assert len((await ledger.transcript("c"))[1].text) == 800_000
     with pytest.raises(StoreUnusable, match="log="):
         open_ledger(log)
+
+
+@pytest.mark.parametrize("lasting", [1, 2, 3, 5, 8])
+async def test_an_import_that_breaks_off_goes_on_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasting: int) -> None:
+    """A run that is larger than an append goes in parts, the same ones each time."""
+    said = [{"role": "user", "content": "all of it"}]
+    said += [{"role": "assistant", "content": f"{n} " + "x" * (700_000 if n == 30 else 30_000)} for n in range(60)]
+    path = tmp_path / "long.json"
+    path.write_text(json.dumps(said))
+    async with open_ledger("memory:") as whole, open_ledger(str(tmp_path / "l.db"), log=SharedNats.url()) as ledger:
+        await whole.import_file(str(path))
+        append, left = ledger.store.append, [lasting]
+
+        async def fail(*words: Any, **options: Any) -> AppendResult:
+            left[0] -= 1
+            if left[0] < 0:
+                raise StoreUnreachable("nats://there", "gone")
+            return await append(*words, **options)
+
+        monkeypatch.setattr(ledger.store, "append", fail)
+        with pytest.raises(StoreUnreachable):
+            await ledger.import_file(str(path))
+        monkeypatch.setattr(ledger.store, "append", append)
+        await ledger.import_file(str(path))
+        assert said_in(await ledger.transcript("long")) == said_in(await whole.transcript("long"))
+        assert (await ledger.store.bounds("long")).head == (await whole.store.bounds("long")).head
+
+
+def said_in(messages: Sequence[Message]) -> list[tuple[str, str | None, str, str, str]]:
+    return [(each.id, each.parent_id, each.role, each.status, each.text) for each in messages]
+
+
+async def whole_of(ledger: Ledger) -> list[tuple[int, str, bytes]]:
+    return [(each.seq, each.type, each.data) for each in await ledger.store.read("c", limit=100_000)]
+
+
+async def test_an_export_is_taken_in_as_it_is(tmp_path: Path) -> None:
+    async with open_ledger("memory:") as whole, open_ledger(str(tmp_path / "l.db"), log=SharedNats.url()) as ledger:
+        for n in range(3):
+            async with whole.run("c") as run:
+                await run.message("user", f"{n}" * 200_000)
+                for part in range(700):
+                    await run.message("assistant", f"{part}")
+        for n, path in enumerate((tmp_path / "1.jsonl", tmp_path / "2.jsonl")):
+            bounds, events = await whole.store.bounds("c"), await whole.store.read("c", limit=100_000)
+            path.write_text("".join(f"{line}\n" for line in (header_line("c", bounds), *map(event_line, events))))
+            await ledger.import_file(str(path))
+            assert await whole_of(ledger) == await whole_of(whole)
+            async with whole.run("c") as run:
+                for part in range(500):
+                    await run.message("assistant", f"{n} {part}")
 
 
 @pytest.mark.parametrize(
