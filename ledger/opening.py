@@ -9,10 +9,10 @@ from ledger.ledger import Ledger
 from ledger.tables.logs import know_log
 from ledger.tables.tables import LedgerTables
 from projector import Projector
-from stream import MemoryStore, Opening, StoreUnusable, open_store
+from stream import EventStore, MemoryStore, Opening, StoreUnusable, open_store
 from stream.checks import check_flag, check_kind, check_list, check_name, check_text
 from stream.opening import MEMORY as MEMORY_URL
-from stream.opening import is_postgres, sqlite_path
+from stream.opening import is_nats, is_postgres, sqlite_path
 from stream.sqlite import MEMORY, Durability, SqliteStore, open_database
 from stream.tables.store import TableStore
 from stream.tasks import finish_anyway
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from stream.database import Database
+    from stream.nats import NatsStore
     from stream.postgres import PostgresStore
     from stream.sqlite import Database as SqliteDatabase
 
@@ -57,8 +58,10 @@ def open_ledger(
     if read_only and MEMORY_URL in (url, log):
         raise ValueError("memory: begins empty, there is nothing to look at: open it without read_only")
     for place in (url, log or ""):
-        if read_only and is_postgres(place):
+        if read_only and (is_postgres(place) or is_nats(place)):
             raise StoreUnusable(place.partition("://")[0], "read_only looks at a copy of a file: open it without")
+    if is_nats(url):
+        raise StoreUnusable("nats", "a ledger's tables lie in a file or in PostgreSQL: name one, and log=nats://… for its log")
     return Opening(_Place(url, log, projectors, create, durability, take_over_log, read_only).open)
 
 
@@ -86,7 +89,7 @@ class _Place(NamedTuple):
             await store.close()
             raise
 
-    async def _open_log(self, url: str) -> MemoryStore | SqliteStore | PostgresStore:
+    async def _open_log(self, url: str) -> MemoryStore | SqliteStore | PostgresStore | NatsStore:
         if not self.read_only:
             return await open_store(url, create=self.create, durability=self.durability)
         copy = await _copy(sqlite_path(url))
@@ -96,7 +99,7 @@ class _Place(NamedTuple):
             await finish_anyway(copy.abandon())
             raise
 
-    async def _open_database(self, store: MemoryStore | SqliteStore | PostgresStore) -> Database:
+    async def _open_database(self, store: EventStore) -> Database:
         if self.log is None and isinstance(store, TableStore):
             return store.database
         if is_postgres(self.url):

@@ -14,11 +14,13 @@ import msgspec
 
 from stream.checks import check_list, shown
 from stream.errors import InvalidEvent, ProducerFenced, ProducerGap, SeqConflict
-from stream.limits import MAX_INTEGER, check_events, check_id, check_position, check_producer
+from stream.limits import LIMITS, MAX_INTEGER, check_events, check_id, check_position, check_producer
 from stream.records import AppendResult, Event, NewEvent, Producer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from stream.limits import Limits
 
 _COUNTER: Final = itertools.count()
 
@@ -69,6 +71,7 @@ def prepare(
     expected_seq: int | None,
     append_id: str | None,
     producer: Producer | None,
+    limits: Limits = LIMITS,
 ) -> Append:
     """Checks what a caller gave, before anything is stored.
 
@@ -76,7 +79,7 @@ def prepare(
     producer, and a producer's append is never empty.
     """
     check_id("stream id", stream_id)
-    check_events(events)
+    check_events(events, limits=limits)
     if expected_seq is not None:
         check_position("expected_seq", expected_seq)
         if expected_seq + len(events) > MAX_INTEGER:
@@ -94,7 +97,9 @@ def prepare(
     return Append(stream_id, tuple(events), expected_seq, producer, aid, append_id is not None)
 
 
-def check_adoption(stream_id: str, events: Sequence[Event], *, floor: int, origin: int, producers: Sequence[Producer]) -> None:
+def check_adoption(
+    stream_id: str, events: Sequence[Event], *, floor: int, origin: int, producers: Sequence[Producer], limits: Limits = LIMITS
+) -> None:
     """Checks what `adopt` is given. Raises `InvalidId`, `InvalidEvent` or `ValueError`."""
     check_id("stream id", stream_id)
     check_position("floor", floor)
@@ -110,7 +115,7 @@ def check_adoption(stream_id: str, events: Sequence[Event], *, floor: int, origi
     for index, event in enumerate(events):
         if not isinstance(event, Event):
             raise InvalidEvent(index, f"it is {shown(event)}, not an Event")
-        check_events([NewEvent(event.type, event.data)], first_index=index)
+        check_events([NewEvent(event.type, event.data)], first_index=index, limits=limits)
         if check_position("seq", event.seq) != floor + 1 + index:
             raise InvalidEvent(index, f"its number is {event.seq}, after the floor {floor} it must be {floor + 1 + index}")
         check_position("at", event.at)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from stream.checks import check_kind, check_list, shown
 from stream.errors import InvalidEvent, InvalidId
 from stream.records import NewEvent, Producer
@@ -23,6 +25,17 @@ MAX_PAGE_BYTES: Final = 16 * 1024 * 1024  # a page of `read` ends behind the eve
 MAX_INTEGER: Final = 2**63 - 1
 PROTOCOL_PREFIX: Final = "ds:"  # ids of streams that serve a protocol and are no conversations begin so
 _LISTS: Final = (list, tuple)
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What one event and one append may be in a store: bytes of data, and events. A backend may take less than these."""
+
+    event_bytes: int = MAX_EVENT_BYTES
+    append_events: int = MAX_APPEND_EVENTS
+    append_bytes: int = MAX_APPEND_BYTES
+
+
+LIMITS: Final = Limits()
 
 
 def check_id(what: str, value: object, *, max_bytes: int = MAX_ID_BYTES) -> str:
@@ -47,15 +60,16 @@ def check_prefix(what: str, value: object) -> str:
     return "" if isinstance(value, str) and not value else check_id(what, value)
 
 
-def check_events(events: Sequence[NewEvent], *, first_index: int = 0) -> None:
+def check_events(events: Sequence[NewEvent], *, first_index: int = 0, limits: Limits = LIMITS) -> None:
     """Raises `InvalidEvent` with the index of the first event that no store takes."""
     if type(events) not in _LISTS:  # nearly all are
         try:
             check_list("events", events, "NewEvents")
         except ValueError as error:
             raise InvalidEvent(first_index, str(error)) from error
-    if len(events) > MAX_APPEND_EVENTS:
-        raise InvalidEvent(MAX_APPEND_EVENTS, f"an append holds at most {MAX_APPEND_EVENTS} events, not {len(events)}")
+    if len(events) > limits.append_events:
+        raise InvalidEvent(limits.append_events, f"an append holds at most {limits.append_events} events, not {len(events)}")
+    max_event_bytes, max_append_bytes = limits.event_bytes, limits.append_bytes
     total_bytes = 0
     for index, event in enumerate(events, first_index):
         if not isinstance(event, NewEvent):
@@ -69,11 +83,11 @@ def check_events(events: Sequence[NewEvent], *, first_index: int = 0) -> None:
         if not isinstance(data, bytes):
             raise InvalidEvent(index, f"its data is {type(data).__name__}, not bytes")
         size_bytes = len(data)
-        if size_bytes > MAX_EVENT_BYTES:
-            raise InvalidEvent(index, f"its data is {size_bytes} bytes, the limit is {MAX_EVENT_BYTES}")
+        if size_bytes > max_event_bytes:
+            raise InvalidEvent(index, f"its data is {size_bytes} bytes, the limit is {max_event_bytes}")
         total_bytes += size_bytes
-        if total_bytes > MAX_APPEND_BYTES:
-            raise InvalidEvent(index, f"the append grows over {MAX_APPEND_BYTES} bytes here: split it")
+        if total_bytes > max_append_bytes:
+            raise InvalidEvent(index, f"the append grows over {max_append_bytes} bytes here: split it")
 
 
 def cut_page(events: list[Event]) -> list[Event]:

@@ -12,7 +12,7 @@ from stream.clock import now_ms
 from stream.errors import SeqConflict, StoreClosed, Truncated
 from stream.feed import FeedPlace, check_page, check_reached, open_place, seal_place
 from stream.home import Home
-from stream.limits import check_id, check_position, check_prefix, cut_page
+from stream.limits import LIMITS, check_id, check_position, check_prefix, cut_page
 from stream.records import AppendResult, Bounds, Changes, Event, Producer, Snapshot, SnapshotInfo, StreamInfo
 from stream.snapshots import check_dispensable, check_snapshot, is_newer, open_envelope, require_snapshot, seal
 from stream.wakeups import ANY, Wakeups, await_signal
@@ -30,6 +30,7 @@ class MemoryStore:
 
     def __init__(self, *, clock_ms: Callable[[], int] = now_ms) -> None:
         self.incarnation = secrets.token_hex(16)
+        self.limits = LIMITS
         self._streams: dict[str, _Stream] = {}
         self._feed = _Feed()
         self._snapshots = MemorySnapshots(self)

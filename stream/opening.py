@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Protocol
 
+    from stream.nats import NatsStore
     from stream.postgres import PostgresStore
 
     class Closable(Protocol):
@@ -32,8 +33,8 @@ MEMORY: Final = "memory:"
 
 def open_store(
     url: str, *, create: bool = True, durability: Durability = "full"
-) -> Opening[MemoryStore | SqliteStore | PostgresStore]:
-    """Opens the log at `url`: `memory:`, `sqlite:///path` (four slashes for an absolute one), a bare path, `postgresql://…`.
+) -> Opening[MemoryStore | SqliteStore | PostgresStore | NatsStore]:
+    """Opens the log at `url`: `memory:`, `sqlite:///path` (four slashes if absolute), a path, `postgresql://…`, `nats://…`.
 
     `async with open_store(url) as store` closes it at the end; `await open_store(url)` leaves that to you. With
     `create=False` a missing file is an error. `durability="normal"` may lose the newest appends to a power cut.
@@ -42,16 +43,25 @@ def open_store(
 
     On PostgreSQL (extra `postgres`) the tables lie in the schema `tailfold`, or in that of `?schema=name`; behind a pooler
     that lets nobody listen say `?wake=poll`. All else of the URL is the driver's. Raises `StoreUnreachable`, too.
+
+    On NATS JetStream (extra `nats`; 2.12 or newer) the log lies in JetStream streams `NAME_0` to `NAME_{N-1}`:
+    `nats://host:port,host2:port?stream=NAME&replicas=3&shards=N`; both numbers are fixed when it is made. Each server must
+    run with `sync_interval: always`, which is looked for on its monitor (`&monitor=8222`), or taken from `&sync=trusted`.
+    An append holds what one message does there, see `EventStore.limits`.
     """
     check_text("url", url)
     check_flag("create", create)
     check_choice("durability", durability, get_args(Durability))
 
-    async def make() -> MemoryStore | SqliteStore | PostgresStore:
+    async def make() -> MemoryStore | SqliteStore | PostgresStore | NatsStore:
         if url == MEMORY:
             return MemoryStore()
         if is_postgres(url):
             return await _open_postgres(url, create=create, durability=durability)
+        if is_nats(url):
+            from stream.nats import open_nats  # noqa: PLC0415 - an extra
+
+            return await open_nats(url, create=create, durability=durability)
         database = await open_database(sqlite_path(url), create=create, durability=durability)
         try:
             return await SqliteStore.attach(database)
@@ -65,6 +75,11 @@ def open_store(
 def is_postgres(url: str) -> bool:
     """Whether it names a PostgreSQL server."""
     return url.startswith(("postgresql://", "postgres://"))
+
+
+def is_nats(url: str) -> bool:
+    """Whether it names NATS servers."""
+    return url.startswith("nats://")
 
 
 async def _open_postgres(url: str, *, create: bool, durability: Durability) -> PostgresStore:
@@ -89,7 +104,8 @@ def sqlite_path(url: str) -> str:
         return unquote(path)
     scheme, separator, _ = url.partition("://")
     if separator or url == MEMORY:
-        raise StoreUnusable(url, f"{scheme}: is no kind of store: use a path, sqlite:///path, postgresql://… or memory:")
+        kinds = "a path, sqlite:///path, postgresql://…, nats://… or memory:"
+        raise StoreUnusable(url, f"{scheme}: is no kind of store: use {kinds}")
     if not url:
         raise StoreUnusable("''", "an empty path names no database: use a path, sqlite:///path or memory:")
     return url

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from contextlib import AbstractContextManager
 
+    from stream.limits import Limits
     from stream.records import AppendResult, Bounds, Changes, Event, NewEvent, Producer, StreamInfo
     from stream.snapshots import SnapshotStore
 
@@ -25,6 +26,11 @@ class EventStore(Protocol):
     @property
     def incarnation(self) -> str:
         """A random id of this store, minted when it was created."""
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """What one event and one append may be here: who has more cuts it. What is beyond is refused by `InvalidEvent`."""
         ...
 
     @property

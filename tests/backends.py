@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from stream import EventStore
 from stream.clock import now_ms
+from stream.nats import open_nats
 from stream.postgres import PostgresStore, open_postgres
 from stream.testing import Backend, Flag, MemoryBackend, SqliteBackend, flip
+from tests.nats_server import SharedNats
 from tests.postgres_server import Shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from stream.nats import NatsStore
 
 __all__ = ["BACKENDS", "Backend", "Memory", "Sqlite", "Store", "flip"]
 
@@ -66,4 +72,58 @@ class Postgres:
             await store.close()
 
 
-BACKENDS: dict[str, type[Memory | Sqlite | Postgres]] = {"memory": Memory, "sqlite": Sqlite, "postgres": Postgres}
+class Nats:
+    """JetStream streams of the server of this process's tests."""
+
+    flags: frozenset[Flag] = frozenset({"damage", "share"})
+
+    def __init__(self, folder: Path | None = None, *options: str) -> None:
+        del folder
+        self.url = SharedNats.url(*options)
+        self._stores: list[NatsStore] = []
+        self._clock_ms: Callable[[], int] = now_ms
+
+    async def open(self, *, clock_ms: Callable[[], int] = now_ms) -> EventStore:
+        """See `Backend.open`."""
+        self._clock_ms = clock_ms
+        self._stores.append(await open_nats(self.url, clock_ms=clock_ms))
+        return self._stores[-1]
+
+    async def reopen(self, store: EventStore) -> EventStore:
+        """See `Backend.reopen`."""
+        await store.close()
+        return await self.open(clock_ms=self._clock_ms)
+
+    async def damage_snapshot(self, stream_id: str, projector: str, last_seq: int) -> None:
+        """Puts a damaged body in the place of the one that is listed. See `Backend.damage_snapshot`."""
+        store = await open_nats(self.url, create=False)
+        snapshots, client, layout = store.snapshots, store._client, store._log.layout
+        kept = await snapshots._read_list(stream_id, projector)
+        [entry] = [each for each in kept.entries if each.last_seq == last_seq]
+        raw = await client.last(layout.home(stream_id), layout.body(stream_id, entry.name))
+        assert raw is not None
+        js = await client.send(raw.subject, flip(raw.data), {})
+        damaged = [replace(each, first=js, last=js) if each == entry else each for each in kept.entries]
+        await snapshots._put_list(stream_id, projector, kept, damaged)
+        await store.close()
+
+    async def close(self) -> None:
+        """See `Backend.close`."""
+        for store in self._stores:
+            await store.close()
+
+
+class ShardedNats(Nats):
+    """The same over several JetStream streams."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        super().__init__(folder, "shards=3")
+
+
+BACKENDS: dict[str, type[Memory | Sqlite | Postgres | Nats]] = {
+    "memory": Memory,
+    "sqlite": Sqlite,
+    "postgres": Postgres,
+    "nats": Nats,
+    "nats-shards": ShardedNats,
+}

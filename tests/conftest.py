@@ -14,6 +14,7 @@ from ledger import open_ledger
 from tests.backends import BACKENDS, Backend, Store
 from tests.fork_server import COMMANDS
 from tests.ledger_places import LEDGERS, place_of
+from tests.nats_server import SharedNats
 from tests.postgres_server import Shared
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def _end_of_commands() -> Iterator[None]:
     yield
     COMMANDS.close()
     Shared.close()
+    SharedNats.close()
 
 
 @pytest.fixture

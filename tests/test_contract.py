@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from stream import NewEvent, open_store
 from stream.testing import CASES, Case, SqliteBackend, state_machine
-from tests.backends import BACKENDS
+from tests.backends import BACKENDS, Nats
 from tests.faults.sizes import FULL
 
 pytestmark = pytest.mark.anyio
@@ -67,3 +67,6 @@ class TemporarySqlite(SqliteBackend):
 
 TestSqliteAnswersAsMemoryDoes = state_machine(TemporarySqlite).TestCase
 TestSqliteAnswersAsMemoryDoes.settings = settings(max_examples=25, stateful_step_count=25, deadline=None, print_blob=True)
+
+TestNatsAnswersAsMemoryDoes = state_machine(Nats).TestCase
+TestNatsAnswersAsMemoryDoes.settings = settings(max_examples=25, stateful_step_count=25, deadline=None, print_blob=True)

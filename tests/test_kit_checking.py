@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Never
 import anyio
 import pytest
 
-from stream import InvalidEvent, NewEvent
-from stream.limits import check_events
+from stream.limits import Limits, check_events
 from stream.memory import MemoryStore
 from stream.testing import CASES, MemoryBackend, check
 from stream.testing.case import LAWS
@@ -18,19 +17,21 @@ from stream.testing.case import LAWS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from stream import AppendResult
+    from stream import AppendResult, NewEvent
     from stream.testing.backend import Flag
 
 pytestmark = pytest.mark.anyio
 FEW = CASES[:3]
-MAX_EVENTS, MAX_BYTES = 1000, 1 << 20
+LIMITS = Limits(1 << 20, 1000, 1 << 20)
 
 
 class _Limited(MemoryStore):
+    def __init__(self, *, clock_ms: Callable[[], int]) -> None:
+        super().__init__(clock_ms=clock_ms)
+        self.limits = LIMITS
+
     async def append(self, stream_id: str, events: Sequence[NewEvent], **options: Any) -> AppendResult:
-        check_events(events)
-        if len(events) > MAX_EVENTS or sum(len(event.data) for event in events) > MAX_BYTES:
-            raise InvalidEvent(0, "too much for this store")
+        check_events(events, limits=LIMITS)
         return await super().append(stream_id, events, **options)
 
 

@@ -169,7 +169,9 @@ async def test_an_event_that_cant_be_read_stays_for_nobody_can_tell_what_it_was(
 
 
 async def test_what_is_bound_is_not_looked_through_again(store: Store) -> None:
-    await store.append("s", [new("custom", name="n", value=1), *turns(700)])
+    events = [new("custom", name="n", value=1), *turns(700)]
+    for at in range(0, len(events), 1000):
+        await store.append("s", events[at : at + 1000])
     loaded = await load(open_runs, store, store.snapshots, "s")
     odd = Odd(store, set())
     known = {"open_runs": loaded}

@@ -17,7 +17,7 @@ from projector.validation import validate
 from stream import InvalidEvent, InvalidId, NewEvent, Producer, ProducerFenced, ProducerGap, StoreClosed
 from stream.checks import shown
 from stream.home import Home
-from stream.limits import MAX_APPEND_BYTES, MAX_APPEND_EVENTS, MAX_INTEGER, check_events, check_id
+from stream.limits import MAX_INTEGER, Limits, check_events, check_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +40,8 @@ class Outbox:
         self._stream_id = stream_id
         self._next = producer
         self._flush_ms = flush_ms
+        self._limits = store.limits
+        self._each = Limits(event_bytes=store.limits.event_bytes)  # what is put at once may become several appends
         self._waiting: list[NewEvent] = []
         self._deltas: JoinedDeltas | None = None
         self._size = 0
@@ -134,21 +136,22 @@ class Outbox:
             len(event.data) if event is not None else _most_bytes(body) for event, body in zip(events, bodies, strict=True)
         )
         try:
-            if len(bodies) <= MAX_APPEND_EVENTS and sum(sizes) <= MAX_APPEND_BYTES:
+            if len(bodies) <= self._each.append_events and sum(sizes) <= self._limits.event_bytes:
                 validate(encoded)
-                check_events(encoded)
+                check_events(encoded, limits=self._each)
                 return events
         except InvalidEvent:
             pass
         everything = [to_event(body) for body in bodies]  # too large, maybe; or wrong, and told by its place among all
         validate(everything)
-        check_events(everything)
+        check_events(everything, limits=self._each)
         return events
 
     def _join(self, body: BlockDelta) -> None:
         self._size += len(body.text)
         if self._deltas is not None:
-            if self._size < _BUFFER_BYTES and self._deltas.take(body):
+            together = 6 * self._deltas.size + _most_bytes(body)
+            if self._size < _BUFFER_BYTES and together <= self._limits.event_bytes and self._deltas.take(body):
                 return
             self._close_deltas()
         self._deltas = JoinedDeltas(body)
@@ -188,8 +191,8 @@ class Outbox:
     def _fill(self) -> None:
         self._close_deltas()
         sizes = itertools.accumulate(len(event.data) for event in self._waiting)
-        count = sum(1 for size in sizes if size <= MAX_APPEND_BYTES // 2) or 1
-        count = min(count, MAX_APPEND_EVENTS)
+        count = sum(1 for size in sizes if size <= self._limits.append_bytes // 2) or 1
+        count = min(count, self._limits.append_events)
         self._batch, self._waiting = self._waiting[:count], self._waiting[count:]
         self._size = sum(len(event.data) for event in self._waiting)
         self._urgent = bool(self._waiting)

@@ -108,6 +108,8 @@ async def _append(ledger: Engine, section: Section, target: str, after: int, adv
     """Adds what lies behind `after`, in pages, each only where the one before has ended."""
     page: list[NewEvent] = []
     size_bytes = 0
+    limits = ledger.store.limits
+    page_events, page_bytes = min(_PAGE_EVENTS, limits.append_events), min(_PAGE_BYTES, limits.append_bytes)
 
     async def store() -> None:
         nonlocal after, size_bytes
@@ -119,7 +121,7 @@ async def _append(ledger: Engine, section: Section, target: str, after: int, adv
 
     for _, item in section.read():
         if isinstance(item, Event) and item.seq > after + len(page):
-            if len(page) == _PAGE_EVENTS or size_bytes + len(item.data) > _PAGE_BYTES:
+            if len(page) == page_events or size_bytes + len(item.data) > page_bytes:
                 await store()
             page.append(NewEvent(item.type, item.data))
             size_bytes += len(item.data)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from projector import Message
     from projector.formats.shared.history import History, HistoryMessage
     from projector.message import Block
+    from stream.limits import Limits
 
 _PAGE_EVENTS: Final = 1000
 _PAGE_BYTES: Final = 1024 * 1024
@@ -85,6 +86,10 @@ class _Intake:
         self._ledger = ledger
         self._conversation = conversation
         self._advance = advance
+        limits = ledger.store.limits
+        self._page_events = min(_PAGE_EVENTS, limits.append_events)
+        self._page_bytes = _page_bytes(limits)
+        self._part_bytes = limits.append_bytes if self._page_bytes == _PAGE_BYTES else 2 * self._page_bytes
         self._page: list[NewEvent] = []
         self._page_runs = 0
         self._size_bytes = 0
@@ -113,7 +118,7 @@ class _Intake:
         for media_id, media_type, data in kept.media:
             if media_id not in there:
                 await put_media(tables, self._conversation, data, media_type)
-                self._add(to_event(ev.MediaAdded(media_id, media_type, len(data))))
+                await self._note(to_event(ev.MediaAdded(media_id, media_type, len(data))))
         for run in kept.runs:
             if await self._has_ended(run.run_id):
                 known = {message.id: message for message, _ in await self._messages(run.run_id)}
@@ -124,7 +129,7 @@ class _Intake:
         chosen = [] if self._is_new else [to_event(choice) for _, choice in await tables.choices(self._conversation)]
         for event in map(to_event, kept.choices):
             if event not in chosen:
-                self._add(event)
+                await self._note(event)
         if self._is_new and kept.is_archived:
             self._add(to_event(ev.ConversationArchived(archived=True)))
         await self._flush()
@@ -180,7 +185,7 @@ class _Intake:
                 tried += 1
                 continue
             self._require_same(said, there)
-            self._annotate(said, there)
+            await self._annotate(said, there)
             self.known += len(there)
             ids += made.message_ids[:taken]
             standing = [at for at in range(taken) if not is_left_out(drafts[at])]
@@ -235,7 +240,7 @@ class _Intake:
             if held is not None and not is_same(message, held) and not is_part(message, held):
                 raise ImportDiffers(self._conversation, message_id)
 
-    def _annotate(self, said: dict[str, Message], there: dict[str, Message]) -> None:
+    async def _annotate(self, said: dict[str, Message], there: dict[str, Message]) -> None:
         """What a file that has grown notes of messages that are there."""
         for message_id, message in said.items():
             held = there.get(message_id)
@@ -245,7 +250,7 @@ class _Intake:
                 else {n: text for n, text in message.metadata_text.items() if adds(held.metadata_text.get(n), text)}
             )
             if new:
-                self._add(to_event(ev.MessageAnnotated(message_id, raw(join_fields(new)))))
+                await self._note(to_event(ev.MessageAnnotated(message_id, raw(join_fields(new)))))
 
     async def _add_run(self, run_id: str, encoded: Iterable[Encoded]) -> None:
         """A run as part of a page, or where it is longer than that, or has begun already, by its own producer."""
@@ -256,11 +261,14 @@ class _Intake:
         for event, media in encoded:
             if media is not None:
                 await put_media(self._ledger.tables, self._conversation, media.data, media.media_type)
+            if events and size_bytes + len(event.data) > self._part_bytes:
+                number = await self._append_part(run_id, number or 0, events)
+                events, size_bytes = [], 0
             events.append(event)
             if media is not None:
                 continue
             size_bytes += len(event.data)
-            if len(events) >= _PAGE_EVENTS or size_bytes >= _PAGE_BYTES:
+            if len(events) >= self._page_events or size_bytes >= self._page_bytes:
                 number = await self._append_part(run_id, number or 0, events)
                 events, size_bytes = [], 0
         if number is not None:
@@ -268,7 +276,7 @@ class _Intake:
             if self._is_beside:  # another import of the same stored a part of it: what comes next may be there, too
                 raise _Overtaken
         else:
-            if len(self._page) + len(events) > _PAGE_EVENTS or self._size_bytes + size_bytes > _PAGE_BYTES:
+            if len(self._page) + len(events) > self._page_events or self._size_bytes + size_bytes > self._page_bytes:
                 await self._flush()
             for event in events:
                 self._add(event)
@@ -290,6 +298,12 @@ class _Intake:
             self.head = result.last_seq
         return number + 1
 
+    async def _note(self, event: NewEvent) -> None:
+        """Adds what is of no run."""
+        if len(self._page) >= self._page_events or self._size_bytes + len(event.data) > self._page_bytes:
+            await self._flush()
+        self._add(event)
+
     def _add(self, event: NewEvent) -> None:
         self._page.append(event)
         self._size_bytes += len(event.data)
@@ -310,6 +324,11 @@ class _Intake:
     def _count(self, events: int) -> None:
         self.events += events
         self._advance(events)
+
+
+def _page_bytes(limits: Limits) -> int:
+    """A power of two, so that limits a little beside each other cut a long run alike: its repeat must be cut as it was."""
+    return min(_PAGE_BYTES, 1 << (limits.append_bytes // 2).bit_length() - 1)
 
 
 def _told(drafts: Sequence[HistoryMessage], minted: Mapping[str, str]) -> Sequence[HistoryMessage]:

@@ -9,7 +9,7 @@ from ledger.tables import logs
 from ledger.tables.holds import hold
 from stream import StoreUnusable
 from stream.checks import check_name
-from stream.opening import MEMORY, is_postgres, sqlite_path
+from stream.opening import MEMORY, is_nats, is_postgres, sqlite_path
 from stream.sqlite import MEMORY as IN_MEMORY
 from stream.sqlite import Database, SqliteStore
 from stream.sqlite import backup as files
@@ -104,7 +104,7 @@ def place_of(url: str) -> str:
     """The path of the file at a URL. Raises `StoreUnusable` for other URLs."""
     if url == MEMORY:
         raise _no_memory()
-    if is_postgres(url):
+    if is_postgres(url) or is_nats(url):
         raise _not_for_servers("what lies on a server")
     return sqlite_path(url)
 
@@ -112,11 +112,13 @@ def place_of(url: str) -> str:
 def _no_file(engine: Engine) -> StoreUnusable:
     databases = [engine.tables.database, getattr(engine.store, "database", engine.tables.database)]
     on_server = [each.path for each in databases if each.dialect == "postgres"]
+    on_server += [path] if (path := getattr(engine.store, "path", None)) else []
     return _not_for_servers(on_server[0]) if on_server else _no_memory()
 
 
 def _not_for_servers(place: str) -> StoreUnusable:
-    return StoreUnusable(place, "this is for files; a server has tools of its own: pg_dump and pg_restore, vacuumdb, psql")
+    tools = "pg_dump, pg_restore, vacuumdb and psql; nats stream backup"
+    return StoreUnusable(place, f"this is for files; a server has tools of its own: {tools}")
 
 
 def _no_memory() -> StoreUnusable:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from stream.admission import admit, check_adoption, prepare
 from stream.errors import SeqConflict, StoreUnusable
 from stream.feed import check_page, open_place, seal_place
-from stream.limits import check_id, check_position, check_prefix
+from stream.limits import LIMITS, check_id, check_position, check_prefix
 from stream.records import AppendResult, Bounds, Changes, Producer, StreamInfo
 from stream.tables.adoption import adopt
 from stream.tables.bounds import check_bounds, raise_floor, read_bounds, read_watermark
@@ -56,6 +56,7 @@ class TableStore:
     def __init__(self, database: Database, incarnation: str, clock_ms: Callable[[], int], dialect: Dialect) -> None:
         self.database = database
         self.incarnation = incarnation
+        self.limits = LIMITS
         self.clock_ms = clock_ms
         self._dialect = dialect
         self._snapshots = TableSnapshots(database)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Flag = Literal["damage", "large", "share"]
 """What not every store can do: flip a bit of a stored snapshot, take the largest events and appends that
-`stream.limits` allows, be opened several times over one place."""
+`stream.limits` allows (one that takes less says so in `EventStore.limits`), be opened several times over one place."""
 
 
 class Backend(Protocol):

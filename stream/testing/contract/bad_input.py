@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stream import AppendResult, Bounds, InvalidEvent, InvalidId, NewEvent, Producer, Snapshot
-from stream.limits import MAX_APPEND_BYTES, MAX_EVENT_BYTES
+from stream.limits import MAX_APPEND_BYTES, MAX_APPEND_EVENTS, MAX_EVENT_BYTES
 from stream.testing.case import case
 
 if TYPE_CHECKING:
@@ -78,6 +78,33 @@ async def data_that_can_change_is_refused(store: EventStore, data: bytes) -> Non
     with pytest.raises(InvalidEvent, match="not bytes") as refused:
         await store.append("s", [NewEvent("t", data)])
     assert refused.value.index == 0
+
+
+@case(14)
+async def what_a_store_says_that_it_takes_it_takes_and_no_more(store: EventStore) -> None:
+    limits = store.limits
+    assert 0 < limits.event_bytes <= MAX_EVENT_BYTES
+    assert 0 < limits.append_events <= MAX_APPEND_EVENTS
+    assert 0 < limits.append_bytes <= MAX_APPEND_BYTES
+    share = min(limits.append_bytes // limits.append_events, 1024)
+    head = limits.append_events
+    assert await store.append("s", [NewEvent("t" * 64, bytes(share))] * head) == AppendResult(1, head)
+    with pytest.raises(InvalidEvent, match=str(head)) as refused:
+        await store.append("s", [NewEvent("t", b"")] * (head + 1))
+    assert refused.value.index == head
+    if limits.event_bytes < MAX_EVENT_BYTES:  # or it is asked by cases that need the flag `large`
+        data = random.Random(1).randbytes(limits.event_bytes)
+        assert (
+            await store.append("s", [NewEvent("t" * 64, data)], producer=Producer("x" * 256, 2**62, 0))
+        ).last_seq == head + 1
+        assert [event.data for event in await store.read("s", after=head)] == [data]
+        with pytest.raises(InvalidEvent, match=str(limits.event_bytes)):
+            await store.append("s", [NewEvent("t", data + b"x")])
+        rest = limits.append_bytes - limits.event_bytes
+        with pytest.raises(InvalidEvent) as refused:
+            await store.append("s", [NewEvent("t", data), NewEvent("t", bytes(rest + 1))])
+        assert refused.value.index == 1
+    assert (await store.bounds("s")).head == head + (limits.event_bytes < MAX_EVENT_BYTES)
 
 
 @case(14, needs={"large"})

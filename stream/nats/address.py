@@ -1,0 +1,73 @@
+"""What a `nats://` URL says: where the servers are, and what is ours to know."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
+
+from stream.errors import StoreUnusable
+
+SCHEMES: Final = ("nats", "tls")
+_OPTIONS: Final = ("stream", "replicas", "shards", "sync", "monitor")
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+_REPLICAS: Final = (1, 3, 5)
+_MAX_SHARDS: Final = 64
+_MONITOR_PORT: Final = 8222
+
+
+class Address(NamedTuple):
+    """`servers` are what the driver is given, `name` is the URL without a password, `stream` begins the names in JetStream.
+
+    `replicas` and `shards` are None where the URL leaves them to what is there, or to a default. With `is_sync_trusted`
+    nobody looks whether the servers wait for their disks; else their monitors are asked, `(host, port)` each.
+    """
+
+    servers: list[str]
+    name: str
+    stream: str
+    replicas: int | None
+    shards: int | None
+    is_sync_trusted: bool
+    monitors: list[tuple[str, int]]
+
+
+def read_address(url: str) -> Address:
+    """Reads the URL. Raises `StoreUnusable` for what can't be meant."""
+    parts = urlsplit(url)
+    user, at, hosts = parts.netloc.rpartition("@")
+    name = f"{parts.scheme}://{user.partition(':')[0]}{at}{hosts}?{parts.query}"
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    unknown = sorted(options.keys() - set(_OPTIONS))
+    if unknown:
+        raise StoreUnusable(name, f"{unknown[0]}= is no option: there are {', '.join(_OPTIONS)}")
+    if not hosts or parts.path.strip("/"):
+        raise StoreUnusable(name, "nats://host:port,host2:port?stream=NAME is meant")
+    stream = options.get("stream", "tailfold")
+    if not _NAME.match(stream):
+        raise StoreUnusable(name, f"stream={stream!r} is none: letters, digits, _ and -, at most 64")
+    if options.get("sync", "trusted") != "trusted":
+        raise StoreUnusable(name, "sync= can only say trusted: that the servers run with sync_interval: always")
+    replicas = _number(name, options, "replicas", _REPLICAS)
+    shards = _number(name, options, "shards", range(1, _MAX_SHARDS + 1))
+    places = [urlsplit(f"//{host}") for host in hosts.split(",")]
+    ports = [_monitor(name, port) for port in options.get("monitor", str(_MONITOR_PORT)).split(",")]
+    monitors = [(place.hostname or "127.0.0.1", ports[min(number, len(ports) - 1)]) for number, place in enumerate(places)]
+    servers = [f"{parts.scheme}://{user}{at}{host}" for host in hosts.split(",")]
+    return Address(servers, name, stream, replicas, shards, "sync" in options, monitors)
+
+
+def _number(name: str, options: dict[str, str], option: str, allowed: tuple[int, ...] | range) -> int | None:
+    said = options.get(option)
+    if said is None:
+        return None
+    if not said.isascii() or not said.isdigit() or int(said) not in allowed:
+        known = f"1 to {allowed[-1]}" if isinstance(allowed, range) else ", ".join(map(str, allowed))
+        raise StoreUnusable(name, f"{option}={said!r} is not possible: it may be {known}")
+    return int(said)
+
+
+def _monitor(name: str, port: str) -> int:
+    if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise StoreUnusable(name, f"monitor={port!r} is no port: it is that of the server's http, 8222 as a rule")
+    return int(port)

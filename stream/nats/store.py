@@ -1,0 +1,317 @@
+"""The log on NATS JetStream: an `EventStore` whose answers come from the leader, and whose every change is one message."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import anyio
+
+from stream.admission import admit, check_adoption, prepare
+from stream.errors import CorruptEvent, SeqConflict, StoreClosed, StreamError, Truncated
+from stream.limits import Limits, check_id, check_position, check_prefix
+from stream.nats.adoption import adopt
+from stream.nats.appender import Appender
+from stream.nats.client import HEADER, ROLLUP
+from stream.nats.errors import Moved, Unclear
+from stream.nats.feed import Feed
+from stream.nats.layout import untoken
+from stream.nats.signals import Signals
+from stream.nats.snapshots import NatsSnapshots
+from stream.nats.state import NOWHERE, State, write_state
+from stream.records import AppendResult, Bounds, Changes, Event, Producer, StreamInfo
+from stream.tasks import finish_anyway
+from stream.wakeups import ANY, await_signal
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+
+    from stream.nats.client import Client
+    from stream.nats.log import Log
+    from stream.nats.state import Place
+    from stream.records import NewEvent
+
+T = TypeVar("T")
+_PAGE_STREAMS: Final = 64
+_MAX_APPEND_EVENTS: Final = 1000
+_HEADER_BYTES: Final = 16 * 1024
+_AROUND_EVENT_BYTES: Final = 80
+
+
+def limits_of(max_payload: int) -> Limits:
+    """What fits into one message of that many bytes: beside the data lie the types, and what it says of its stream."""
+    events = min(_MAX_APPEND_EVENTS, max_payload // 512)
+    room = max_payload - _HEADER_BYTES - events * _AROUND_EVENT_BYTES
+    return Limits(room, events, room)
+
+
+class NatsStore:
+    """An `EventStore` over a `Client`. Made by `open_store`."""
+
+    def __init__(self, log: Log, incarnation: str, limits: Limits, clock_ms: Callable[[], int]) -> None:
+        self.path = log.client.path
+        self.incarnation = incarnation
+        self.limits = limits
+        self._log = log
+        self._client: Client = log.client
+        self._signals = Signals(log.client, log.layout)
+        self._appender = Appender(log, limits, clock_ms, self._signals.tell)
+        self._feed = Feed(log, incarnation)
+        self._snapshots = NatsSnapshots(log, limits.append_bytes, self._run)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._left: set[asyncio.Task[Any]] = set()
+        self._closing = False
+
+    @property
+    def snapshots(self) -> NatsSnapshots:
+        """See `EventStore.snapshots`."""
+        return self._snapshots
+
+    async def append(
+        self,
+        stream_id: str,
+        events: Sequence[NewEvent],
+        *,
+        expected_seq: int | None = None,
+        append_id: str | None = None,
+        producer: Producer | None = None,
+    ) -> AppendResult:
+        """See `EventStore.append`."""
+        append = prepare(
+            stream_id, events, expected_seq=expected_seq, append_id=append_id, producer=producer, limits=self.limits
+        )
+        if not append.events:
+            head = (await self.bounds(stream_id)).head
+            return admit(append, head=head, watermark=None, earlier=None) or AppendResult(head + 1, head)
+        self._check()
+        if self._left:
+            await asyncio.wait(set(self._left))
+            self._check()
+        answer = self._appender.append(append)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self._leave(self._begin(self._appender.landed(stream_id)))
+            raise
+
+    async def adopt(
+        self,
+        stream_id: str,
+        events: Sequence[Event],
+        *,
+        floor: int = 0,
+        origin: int = 0,
+        producers: Sequence[Producer] = (),
+    ) -> None:
+        """See `EventStore.adopt`. Raises `InvalidEvent` for more than one batch of messages holds."""
+        check_adoption(stream_id, events, floor=floor, origin=origin, producers=producers, limits=self.limits)
+        await self._run(lambda: adopt(self._log, self.limits, stream_id, events, floor, origin, producers))
+        self._changed(stream_id)
+
+    async def read(self, stream_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        """See `EventStore.read`."""
+        check_id("stream id", stream_id)
+        check_position("after", after)
+        check_position("limit", limit)
+        return await self._run(lambda: self._read(stream_id, after, limit))
+
+    async def bounds(self, stream_id: str) -> Bounds:
+        """See `EventStore.bounds`."""
+        check_id("stream id", stream_id)
+        return (await self._run(lambda: self._log.place(stream_id))).state.bounds
+
+    async def producer(self, stream_id: str, producer_id: str) -> Producer | None:
+        """See `EventStore.producer`."""
+        check_id("stream id", stream_id)
+        check_id("producer id", producer_id)
+
+        async def look() -> Producer | None:
+            mark = await self._log.mark(stream_id, await self._log.place(stream_id), producer_id)
+            return None if mark is None else Producer(mark.id, mark.epoch, mark.seq)
+
+        return await self._run(look)
+
+    async def wait(self, stream_id: str, *, after: int) -> None:
+        """See `EventStore.wait`."""
+        check_position("after", after)
+        with self.listen(stream_id) as signal:
+            if (await self.bounds(stream_id)).head <= after:
+                await await_signal(signal)
+
+    @contextlib.contextmanager
+    def listen(self, stream_id: str) -> Iterator[asyncio.Event]:
+        """See `EventStore.listen`."""
+        check_id("stream id", stream_id)
+        self._check()
+        with self._signals.expect(stream_id) as signal:
+            yield signal
+
+    async def truncate(self, stream_id: str, *, through: int) -> Bounds:
+        """See `EventStore.truncate`. The messages are let go of behind the caller's back; every reader looks at the floor."""
+        check_id("stream id", stream_id)
+        check_position("through", through)
+        bounds = await self._run(lambda: self._client.again(lambda: self._truncate(stream_id, through)))
+        self._changed(stream_id)
+        return bounds
+
+    async def delete(self, stream_id: str, *, expected_head: int | None = None) -> None:
+        """See `EventStore.delete`. One message takes the place of all."""
+        check_id("stream id", stream_id)
+        if expected_head is not None:
+            check_position("expected_head", expected_head)
+        sent: list[int] = []
+        await self._run(lambda: self._client.again(lambda: self._delete(stream_id, expected_head, sent)))
+        self._changed(stream_id)
+
+    async def changes(self, *, after: str = "", limit: int = 1000) -> Changes:
+        """See `EventStore.changes`."""
+        self._feed.open(after)
+        return await self._run(lambda: self._feed.changes(after, limit))
+
+    async def wait_any(self, *, after: str) -> None:
+        """See `EventStore.wait_any`."""
+        place = self._feed.open(after)
+        self._check()
+        with self._signals.expect(ANY) as signal:
+            if not await self._run(lambda: self._feed.has_moved(place)):
+                await await_signal(signal)
+
+    async def streams(self, *, prefix: str = "") -> AsyncIterator[StreamInfo]:
+        """See `EventStore.streams`. The ids of all are held meanwhile."""
+        check_prefix("prefix", prefix)
+        names = await self._run(self._names)
+        wanted = [name for name in names if name.startswith(prefix)]
+        for begin in range(0, len(wanted), _PAGE_STREAMS):
+            page = wanted[begin : begin + _PAGE_STREAMS]
+            found = await asyncio.gather(*(self.bounds(stream_id) for stream_id in page))
+            for stream_id, bounds in zip(page, found, strict=True):
+                if bounds.head:
+                    yield StreamInfo(stream_id, bounds.floor, bounds.head, bounds.origin)
+
+    async def settle(self) -> None:
+        """Waits until what lies below the floors is let go of; nothing but the room it takes depends on it."""
+        self._check()
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    async def close(self) -> None:
+        """See `EventStore.close`."""
+        self._client.home.check_closer()
+        await finish_anyway(self._close())
+
+    async def _close(self) -> None:
+        first, self._closing = not self._closing, True
+        if not first or self._client.home.has_ended():
+            return
+        with anyio.CancelScope(shield=True):
+            await self._signals.close()
+            await self._appender.close()
+            while self._tasks:
+                await asyncio.wait(set(self._tasks))
+            await self._client.close()
+
+    async def _names(self) -> list[str]:
+        layout = self._log.layout
+        pages = [self._log.subjects(shard, layout.logs(shard)) for shard in range(layout.shards)]
+        return sorted(untoken(subject.rpartition(".")[2]) for page in await asyncio.gather(*pages) for subject in page)
+
+    async def _read(self, stream_id: str, after: int, limit: int) -> list[Event]:
+        tried = 0
+        while True:
+            place = await self._log.place(stream_id)
+            bounds = place.state.bounds
+            if after < bounds.floor:
+                raise Truncated(stream_id, after, bounds.floor)
+            if after >= bounds.head or not limit:
+                return []
+            events = await self._log.events(stream_id, place, after, min(after + limit, bounds.head))
+            if events:
+                return events
+            if tried == place.js:  # nobody has let go of anything meanwhile
+                raise CorruptEvent(stream_id, after + 1, "the message that holds it is missing")
+            tried = place.js
+
+    async def _truncate(self, stream_id: str, through: int) -> Bounds:
+        place = await self._log.place(stream_id)
+        bounds = place.state.bounds
+        if through > bounds.head:
+            raise ValueError(f"stream {stream_id!r} ends at {bounds.head}, it can't be truncated through {through}")
+        if through <= bounds.floor:
+            return bounds
+        raised = Bounds(through, bounds.head, bounds.origin)
+        js = await self._mark(stream_id, place, raised)
+        self._begin(self._sweep(stream_id, place, through, js))
+        return raised
+
+    async def _delete(self, stream_id: str, expected_head: int | None, sent: list[int]) -> None:
+        place = await self._log.place(stream_id)
+        head = place.state.head
+        if sent and place.state.origin >= sent[0]:  # it was stored, and nobody had said so
+            return
+        if expected_head is not None and expected_head != head:
+            raise SeqConflict(stream_id, expected_head, head)
+        if place is NOWHERE:
+            return
+        sent[:] = [head]
+        js = await self._mark(stream_id, place, Bounds(head, head, head), ROLLUP)
+        await self._snapshots.drop_all(stream_id, js)
+
+    async def _mark(self, stream_id: str, place: Place, bounds: Bounds, headers: dict[str, str] | None = None) -> int:
+        """Says in a message without events what the bounds are from now on, if the log is where it was; its number."""
+        state = State(bounds.head, 0, bounds.floor, bounds.origin, place.moved_at, marks=place.state.marks)
+        subject = self._log.layout.log(stream_id)
+        try:
+            return await self._client.send(subject, b"", {HEADER: write_state(state), **(headers or {})}, expected=place.js)
+        except Moved as moved:
+            raise Unclear(str(moved)) from moved
+
+    async def _sweep(self, stream_id: str, place: Place, through: int, js: int) -> None:
+        """Lets go of the messages below the floor; the last one of a log is never let go of, for it says where that is."""
+        with contextlib.suppress(StreamError):  # the next truncation does it, too
+            if through < place.state.head:
+                js = await self._log.begin(stream_id, place, through)
+            await self._log.drop_below(stream_id, js)
+
+    def _changed(self, stream_id: str) -> None:
+        self._appender.forget(stream_id)
+        self._signals.wakeups.wake(stream_id)
+
+    def _check(self) -> None:
+        self._client.home.check()
+        if self._closing:
+            raise StoreClosed(f"{self._client.path} is closed")
+
+    async def _run(self, work: Callable[[], Awaitable[T]]) -> T:
+        """In a task of its own, behind what cancelled callers have left: cancelling this one does not cut it."""
+        self._check()
+        if self._left:
+            await asyncio.wait(set(self._left))
+            self._check()
+        task = self._begin(_await(work))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self._leave(task)
+            raise
+
+    def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """A task that is waited for before this is closed."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._retire)
+        return task
+
+    def _leave(self, task: asyncio.Task[Any]) -> None:
+        if not task.done():
+            self._left.add(task)
+
+    def _retire(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        self._left.discard(task)
+        if not task.cancelled():
+            task.exception()  # told to the caller, or to nobody if it is gone
+
+
+async def _await(work: Callable[[], Awaitable[T]]) -> T:
+    return await work()

@@ -1,0 +1,150 @@
+"""A NATS server on loopback, out of a wheel: as durable as the README asks for, started and killed at will."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_START_S: Final = 60.0
+_DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG
+
+
+def program() -> Path:
+    """The wheel puts it beside the Python that runs."""
+    return Path(sys.executable).parent / "nats-server"
+
+
+def free_ports(count: int) -> list[int]:
+    """Those that nobody listens on now."""
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
+
+
+class NatsServer:
+    """One server over a folder of its own; `more` is written into its configuration."""
+
+    def __init__(self, folder: Path | None = None, *, more: str = "", sync: str = "always", jetstream: bool = True) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="tailfold-nats-")) if folder is None else folder
+        self.port, self.monitor = free_ports(2)
+        self.process: subprocess.Popen[bytes] | None = None
+        block = f'jetstream {{ store_dir: "{self.folder}", sync_interval: {sync} }}' if jetstream else ""
+        lines = [f'listen: "127.0.0.1:{self.port}"', f'http: "127.0.0.1:{self.monitor}"', block, more]
+        (self.folder / "conf").write_text("\n".join(lines))
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [str(program()), "-c", str(self.folder / "conf")], stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - one call, which takes no lock
+            )  # fmt: skip
+        deadline = time.monotonic() + _START_S
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1) as probe:
+                if probe.recv(4) == b"INFO":
+                    return
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError((self.folder / "log").read_text()[-2000:])
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        """As a crash would."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def remove(self) -> None:
+        """Ends it, and all that it kept."""
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def url(self, stream: str = "tailfold", *options: str, user: str = "") -> str:
+        """Where a store can be opened."""
+        said = "&".join([f"stream={stream}", f"monitor={self.monitor}", *options])
+        return f"nats://{user}127.0.0.1:{self.port}?{said}"
+
+
+class NatsCluster:
+    """Three servers, each of which may be killed."""
+
+    def __init__(self) -> None:
+        routes = free_ports(3)
+        said = ", ".join(f"nats://127.0.0.1:{port}" for port in routes)
+        self.nodes = [
+            NatsServer(more=f'server_name: n{n}\ncluster {{ name: C, listen: "127.0.0.1:{port}", routes: [{said}] }}')
+            for n, port in enumerate(routes)
+        ]
+
+    def start(self) -> None:
+        """Returns when each answers; JetStream may take some seconds more."""
+        for node in self.nodes:
+            node.start()
+
+    def remove(self) -> None:
+        """Ends all, and what they kept."""
+        for node in self.nodes:
+            node.remove()
+
+    def url(self, stream: str = "tailfold", *options: str) -> str:
+        """Where a store of three replicas can be opened."""
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+        monitors = ",".join(str(node.monitor) for node in self.nodes)
+        return f"nats://{hosts}?" + "&".join([f"stream={stream}", "replicas=3", f"monitor={monitors}", *options])
+
+
+def _die_with_parent() -> None:
+    """A test run that is killed leaves no server behind."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def running(*, more: str = "", sync: str = "always", jetstream: bool = True) -> Iterator[NatsServer]:
+    """A server while the block lasts."""
+    server = NatsServer(more=more, sync=sync, jetstream=jetstream)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+class SharedNats:
+    """The server of this process's tests, started when the first of them asks."""
+
+    server: NatsServer | None = None
+    names = itertools.count()
+
+    @classmethod
+    def url(cls, *options: str) -> str:
+        """A stream of its own."""
+        if cls.server is None:
+            cls.server = NatsServer()
+            cls.server.start()
+        return cls.server.url(f"t{next(cls.names)}", *options)
+
+    @classmethod
+    def close(cls) -> None:
+        """Ends it."""
+        if cls.server is not None:
+            cls.server.remove()
+            cls.server = None

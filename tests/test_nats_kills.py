@@ -1,0 +1,192 @@
+"""A NATS server that is killed, and many writers: nothing that was acknowledged is lost, nothing is stored twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from stream import NewEvent, Producer, SeqConflict, StoreUnreachable, StoreUnusable, StreamError, follow, open_store
+from stream.nats import client, open_nats
+from tests.nats_server import NatsCluster, NatsServer, SharedNats, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stream import EventStore
+
+pytestmark = [pytest.mark.anyio, pytest.mark.faults]
+
+
+@pytest.fixture
+def server() -> Iterator[NatsServer]:
+    with running() as started:
+        yield started
+
+
+async def test_of_eighteen_writers_over_six_connections_one_wins() -> None:
+    url = SharedNats.url()
+    stores = [await open_nats(url) for _ in range(6)]
+    try:
+        for head in range(40):
+            tries = [
+                store.append("s", [NewEvent("t", f"{number}".encode())], expected_seq=head)
+                for number, store in enumerate(stores * 3)
+            ]
+            results = await asyncio.gather(*tries, return_exceptions=True)
+            won = [number for number, result in enumerate(results) if not isinstance(result, BaseException)]
+            assert len(won) == 1
+            assert all(isinstance(result, SeqConflict) for number, result in enumerate(results) if number not in won)
+            [event] = await stores[0].read("s", after=head)
+            assert event.data == str(won[0]).encode()
+    finally:
+        for store in stores:
+            await store.close()
+
+
+async def append_on(store: EventStore, name: str, kind: str, done: asyncio.Event, told: dict[bytes, int]) -> None:
+    """Appends one after the other, by a producer, by name, or where it is expected, and repeats what is not known."""
+    n = 0
+    head = 0
+    while not done.is_set():
+        data = f"{name} {n}".encode()
+        while True:
+            try:
+                if kind == "producer":
+                    result = await store.append("s", [NewEvent("t", data)], producer=Producer(name, 0, n))
+                elif kind == "name":
+                    events = [NewEvent("t", data), NewEvent("t", data + b"+")]
+                    result = await store.append(f"own {name}", events, expected_seq=head, append_id=data.decode())
+                    head = result.last_seq
+                else:
+                    result = await store.append("s", [NewEvent("t", data)])
+            except StreamError:
+                continue
+            break
+        told[data] = result.first_seq
+        n += 1
+
+
+async def watch(store: EventStore, stream_id: str, done: asyncio.Event, seen: dict[int, bytes]) -> None:
+    """Follows until nothing more comes behind what was there at the end; each number once."""
+    while True:
+        with suppress(StoreUnreachable):
+            async with aclosing(follow(store, stream_id, after=max(seen, default=0))) as events:  # type: ignore[type-var]
+                async for event in events:
+                    assert event.seq == max(seen, default=0) + 1
+                    seen[event.seq] = event.data
+                    if done.is_set() and event.data == b"last":
+                        return
+
+
+Fault = Callable[[random.Random], Awaitable[None]]
+
+
+async def check_beside_kills(url: str, kill: Fault, times: int) -> None:
+    """Writers and followers live through it. What was acknowledged is there once, and each number was seen once."""
+    chance = random.Random(7)
+    writers = [await open_nats(url) for _ in range(3)]
+    reader = await open_nats(url)
+    done = asyncio.Event()
+    told: dict[bytes, int] = {}
+    seen: dict[int, bytes] = {}
+    own: dict[int, bytes] = {}
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch, reader, "s", done, seen)
+        tasks.start_soon(watch, reader, "own b", done, own)
+        async with anyio.create_task_group() as writing:
+            for number, store in enumerate(writers):
+                writing.start_soon(append_on, store, f"p{number}", "producer", done, told)
+                writing.start_soon(append_on, store, f"any{number}", "any", done, told)
+                writing.start_soon(append_on, store, "abc"[number], "name", done, told)
+            for _ in range(times):
+                await asyncio.sleep(chance.uniform(0.3, 1.0))
+                await kill(chance)
+                before = len(told)
+                with anyio.fail_after(60):
+                    while len(told) <= before:
+                        await asyncio.sleep(0.02)
+            done.set()
+        for stream_id in ("s", "own b"):
+            await writers[0].append(stream_id, [NewEvent("t", b"last")])
+    for stream_id, view in (("s", seen), ("own b", own)):
+        head = (await reader.bounds(stream_id)).head
+        assert sorted(view) == list(range(1, head + 1))
+    stored = list(seen.values()) + list(own.values())
+    for name in ("own a", "own c"):
+        after = 0
+        while page := await reader.read(name, after=after):
+            stored += [event.data for event in page]
+            after = page[-1].seq
+    counts = Counter(stored)
+    assert {counts[data] for data in told} == {1}
+    print(f"{len(told)} acknowledged")
+    for data, seq in told.items():
+        if data.startswith((b"p", b"any")):
+            assert seen[seq] == data
+    for store in (*writers, reader):
+        await store.close()
+
+
+@pytest.mark.slow
+async def test_kills_of_the_server_lose_nothing_and_double_nothing(server: NatsServer) -> None:
+    async def kill(chance: random.Random) -> None:
+        server.kill()
+        await asyncio.sleep(chance.uniform(0, 0.3))
+        server.start()
+
+    await check_beside_kills(server.url("kills", "shards=2"), kill, times=4)
+
+
+@pytest.mark.heavy
+async def test_kills_of_the_leader_of_three_lose_nothing_and_double_nothing() -> None:
+    cluster = NatsCluster()
+    try:
+        cluster.start()
+        while True:
+            with suppress(StoreUnusable, StoreUnreachable):  # until the three have found each other
+                probe = await open_nats(cluster.url("three", "shards=2"))
+                break
+
+        async def kill(chance: random.Random) -> None:
+            info = await probe._client.ask("STREAM.INFO.three_0")
+            [leader] = [node for n, node in enumerate(cluster.nodes) if info["cluster"]["leader"] == f"n{n}"]
+            leader.kill()
+            await asyncio.sleep(chance.uniform(0, 1.5))
+            leader.start()
+
+        await check_beside_kills(cluster.url("three"), kill, times=4)
+        await probe.close()
+    finally:
+        cluster.remove()
+
+
+async def test_a_server_that_stays_away_is_told(server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(client, "_REQUEST_S", 0.5)
+    monkeypatch.setattr("stream.nats.appender.PATIENCE_S", 1.0)
+    async with open_store(server.url()) as store:
+        await store.append("s", [NewEvent("t", b"x")])
+        server.kill()
+        with anyio.fail_after(20):
+            for call in (
+                lambda: store.append("s", [NewEvent("t", b"y")]),
+                lambda: store.read("s"),
+                lambda: store.bounds("s"),
+                lambda: store.truncate("s", through=1),
+                store.changes,
+            ):
+                with pytest.raises(StoreUnreachable, match=r"server answers|has said"):
+                    await call()
+        server.start()
+        with anyio.fail_after(20):
+            while True:
+                with suppress(StoreUnreachable):
+                    assert (await store.bounds("s")).head in (1, 2)
+                    break
