@@ -100,14 +100,14 @@ def cancel(
 
     async def job(ledger: Ledger) -> None:
         home = await home_of(ledger, run, conversation)
-        await ledger.cancel(home, run, by=by)
+        is_asked = await ledger.cancel(home, run, by=by)
         found = await ledger.tables.run(home, run)
         if found is None:
             raise UnknownRun(run)
         if as_json:
-            print_json({"conversation": home, "run_id": run, "is_asked": found.outcome is None, "outcome": found.outcome})
+            print_json({"conversation": home, "run_id": run, "is_asked": is_asked, "outcome": found.outcome})
             return
-        how = "is asked to stop" if found.outcome is None else f"had ended as {found.outcome} before"
+        how = "is asked to stop" if is_asked else f"had ended as {found.outcome} before"
         print_line(f"run {run}: {how}")
 
     with_ledger(context, job)
