@@ -202,6 +202,26 @@ class Appender:
         """The keys of the streams that were moved. Raises what the driver raises."""
         if not planned:
             return set()
+        async with self._database.connected() as connection:
+            if self._connects != self._database.connects:  # what was planned may be of another server
+                return set()
+            places, arguments = self._arguments(planned)
+            self._database.trips += 1
+            is_lost = True  # until its outcome is told
+            try:
+                moved = await connection.fetch(APPEND, *arguments)
+                is_lost = False
+            except FAILURES as error:
+                is_lost = is_gone(error)
+                raise
+            finally:
+                if is_lost:
+                    for request, place in zip(planned, places, strict=True):
+                        request.lost, request.lost_since = request.lost | {place}, request.lost_since or time.monotonic()
+        return {key for (key,) in moved}
+
+    def _arguments(self, planned: Sequence[Request]) -> tuple[list[Place], list[Any]]:
+        """Where each goes, and what the statement is given."""
         at = self._clock_ms()
         moves: dict[int, list[int]] = {}
         marks: dict[int, list[int]] = {}
@@ -218,28 +238,10 @@ class Appender:
                 mark[3:] = [producer.epoch, producer.seq, last - request.n + 1, last]
         keys, lasts, sizes, names, crcs, datas = zip(*rows, strict=True)
         columns = list(zip(*[(mark[0], key, *mark[1:]) for key, mark in marks.items()], strict=True)) or [()] * 8
+        heads = [head for head, _ in moves.values()]
         places = [Place(key, moves[key][0], last) for key, last in zip(keys, lasts, strict=True)]
-        sent = [(request, place) for request, place in zip(planned, places, strict=True) if place not in request.lost]
-        is_lost = False
-        try:
-            async with self._database.connected() as connection:
-                if self._connects != self._database.connects:
-                    return set()
-                self._database.trips += 1
-                is_lost = True  # until its outcome is told
-                moved = await connection.fetch(
-                    APPEND, list(moves), [head for head, _ in moves.values()], [last for _, last in moves.values()],
-                    keys, lasts, at, sizes, names, crcs, datas, *columns,
-                )  # fmt: skip
-                is_lost = False
-        except FAILURES as error:
-            is_lost = is_lost and is_gone(error)
-            raise
-        finally:
-            if is_lost:
-                for request, place in sent:
-                    request.lost, request.lost_since = request.lost | {place}, request.lost_since or time.monotonic()
-        return {key for (key,) in moved}
+        moved = (list(moves), heads, [last for _, last in moves.values()])
+        return places, [*moved, keys, lasts, at, sizes, names, crcs, datas, *columns]
 
     def _answer(self, planned: Iterable[Request], moved: set[int]) -> None:
         for request in planned:
