@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from projector.formats import Export
     from projector.run_draft import Anomaly
     from stream import AppendResult, Event, EventStore, NewEvent
+    from stream.postgres.statistics import ServerStatistics
     from stream.sqlite.statistics import StoreStatistics
 
 S = TypeVar("S")
@@ -362,10 +363,10 @@ class Ledger:
         """
         return await do.back_up(self.engine, target, log_target)
 
-    async def statistics(self, *, exact: bool = False) -> StoreStatistics:
-        """What the file holds; `exact` looks at every row. Raises `StoreUnusable` where there is no file of both."""
+    async def statistics(self, *, exact: bool = False) -> StoreStatistics | ServerStatistics:
+        """What file or schema holds; `exact` looks at every row. Raises `StoreUnusable` where log and ledger lie apart."""
         check_flag("exact", exact)
-        return await do.store_statistics(do.file_of(self.engine).database, exact=exact)
+        return await do.store_statistics(self.engine, exact=exact)
 
     async def catch_up(self, conversation: str) -> Caught:
         """Takes in what is new in the log of a conversation."""

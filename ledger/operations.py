@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from ledger.transfer.file_import import import_file
     from ledger.transfer.importing import import_history
     from ledger.transfer.recorded import Recorded
-    from ledger.upkeep.backup import back_up, file_of
+    from ledger.upkeep.backup import back_up
     from ledger.upkeep.compact import compact, project
     from ledger.upkeep.erase import erase
     from ledger.upkeep.reconcile import reconcile
-    from stream.sqlite.statistics import store_statistics
+    from ledger.upkeep.statistics import store_statistics
 else:
     from stream.lazy_names import on_demand as _on_demand
 
@@ -32,11 +32,11 @@ else:
             "ledger.transfer.file_import": "import_file",
             "ledger.transfer.importing": "import_history",
             "ledger.transfer.recorded": "Recorded",
-            "ledger.upkeep.backup": "back_up file_of",
+            "ledger.upkeep.backup": "back_up",
             "ledger.upkeep.compact": "compact project",
             "ledger.upkeep.erase": "erase",
             "ledger.upkeep.reconcile": "reconcile",
-            "stream.sqlite.statistics": "store_statistics",
+            "ledger.upkeep.statistics": "store_statistics",
         },
     )
 
@@ -53,7 +53,6 @@ __all__ = [
     "erase",
     "expand",
     "export",
-    "file_of",
     "import_file",
     "import_history",
     "make_context",

@@ -11,6 +11,7 @@ from stream.memory import MemoryStore
 from stream.sqlite.database import Durability, open_database
 from stream.sqlite.store import SqliteStore
 from stream.tasks import finish_anyway
+from stream.urls import is_postgres, shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
@@ -62,11 +63,6 @@ def open_store(
     return Opening(make)
 
 
-def is_postgres(url: str) -> bool:
-    """Whether it names a PostgreSQL server."""
-    return url.startswith(("postgresql://", "postgres://"))
-
-
 async def _open_postgres(url: str, *, create: bool, durability: Durability) -> PostgresStore:
     from stream.postgres import PostgresStore, open_postgres  # noqa: PLC0415 - an extra
 
@@ -89,7 +85,9 @@ def sqlite_path(url: str) -> str:
         return unquote(path)
     scheme, separator, _ = url.partition("://")
     if separator or url == MEMORY:
-        raise StoreUnusable(url, f"{scheme}: is no kind of store: use a path, sqlite:///path, postgresql://… or memory:")
+        raise StoreUnusable(
+            shown_url(url), f"{scheme}: is no kind of store: use a path, sqlite:///path, postgresql://… or memory:"
+        )
     if not url:
         raise StoreUnusable("''", "an empty path names no database: use a path, sqlite:///path or memory:")
     return url

@@ -219,6 +219,14 @@ class TableStore:
         """Raises the floor to `through`, never lowers it; the bounds then. Raises `ValueError` beyond the head."""
         return await raise_floor(sql, self._dialect.number, stream_id, through)
 
+    async def settle(self) -> None:
+        """Waits until rows below the floors are swept; nothing but the room they take depends on it."""
+        raise NotImplementedError
+
+    async def count_unswept(self, stream_id: str) -> int:
+        """How many rows of a stream lie below its floor."""
+        raise NotImplementedError
+
     async def _store(self, append: Append) -> AppendResult:
         """Appends what is checked, and is not empty."""
         raise NotImplementedError
