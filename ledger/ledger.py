@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ledger.records import ConversationInfo, RunInfo
     from ledger.runs.run import OnError, Run
     from ledger.tables.tables import LedgerTables
+    from ledger.transfer.copies import Copied
     from ledger.transfer.file_import import ImportReport
     from ledger.transfer.importing import ImportResult
     from ledger.transfer.progress import Progress
@@ -354,6 +355,10 @@ class Ledger:
     def reconcile(self, conversation: str | None = None, *, repair: bool = False) -> AsyncIterator[Finding]:
         """How ledger and log differ, of one conversation or all; `repair` mends. See `ledger.upkeep.reconcile.reconcile`."""
         return do.reconcile(self.engine.writing if repair else self.engine, conversation, repair=repair)
+
+    def copy_to(self, target: Ledger) -> AsyncIterator[Copied]:
+        """Copies all of log and ledger to another one, stream by stream. See `ledger.transfer.copies.copy_ledger`."""
+        return do.copy_ledger(self.engine, check_kind("target", target, Ledger, "a Ledger").engine.writing)
 
     async def backup(self, target: str, *, log_target: str | None = None) -> int:
         """Copies log and ledger to the file `target` while they are in use; returns its size in bytes.

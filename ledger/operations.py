@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ledger.context.sends import arrive, begin_send
     from ledger.exports import export
     from ledger.runs.recovery import cancel, recover
+    from ledger.transfer.copies import copy_ledger
     from ledger.transfer.file_import import import_file
     from ledger.transfer.importing import import_history
     from ledger.transfer.recorded import Recorded
@@ -29,6 +30,7 @@ else:
             "ledger.context.sends": "arrive begin_send",
             "ledger.exports": "export",
             "ledger.runs.recovery": "cancel recover",
+            "ledger.transfer.copies": "copy_ledger",
             "ledger.transfer.file_import": "import_file",
             "ledger.transfer.importing": "import_history",
             "ledger.transfer.recorded": "Recorded",
@@ -49,6 +51,7 @@ __all__ = [
     "begin_send",
     "cancel",
     "compact",
+    "copy_ledger",
     "describe",
     "erase",
     "expand",
