@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ledger.context.context import Context
     from ledger.erasure import Erased
     from ledger.errors import (
+        CopyDiffers,
         HoldLost,
         ImportDiffers,
         LedgerBehind,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from ledger.tables.media import Media
     from ledger.transcript import Tree
     from ledger.transfer.adoption import ImportedLog
+    from ledger.transfer.copies import Copied
     from ledger.transfer.file_import import ImportedHistory, ImportReport, RefusedFile
     from ledger.transfer.files import FileError
     from ledger.transfer.importing import ImportResult
@@ -63,9 +65,9 @@ else:
             "ledger.context.context": "Context",
             "ledger.erasure": "Erased",
             "ledger.errors": (
-                "HoldLost ImportDiffers LedgerBehind LedgerDamaged LedgerDiverged LedgerError LogReplaced NoConversation "
-                "NoSend NothingFits RunEnded RunExists RunLost RunOpen SendOvertaken UnknownConversation UnknownMedia "
-                "UnknownMessage UnknownRun UnknownToolCall"
+                "CopyDiffers HoldLost ImportDiffers LedgerBehind LedgerDamaged LedgerDiverged LedgerError LogReplaced "
+                "NoConversation NoSend NothingFits RunEnded RunExists RunLost RunOpen SendOvertaken UnknownConversation "
+                "UnknownMedia UnknownMessage UnknownRun UnknownToolCall"
             ),
             "ledger.following": "OpenRun Replay",
             "ledger.ledger": "Ledger",
@@ -77,6 +79,7 @@ else:
             "ledger.tables.media": "Media",
             "ledger.transcript": "Tree",
             "ledger.transfer.adoption": "ImportedLog",
+            "ledger.transfer.copies": "Copied",
             "ledger.transfer.file_import": "ImportedHistory ImportReport RefusedFile",
             "ledger.transfer.files": "FileError",
             "ledger.transfer.importing": "ImportResult",
@@ -87,6 +90,8 @@ __all__ = [
     "ACTIVE_LEAF",
     "Context",
     "ConversationInfo",
+    "Copied",
+    "CopyDiffers",
     "Erased",
     "File",
     "FileError",

@@ -27,24 +27,32 @@ from stream import CorruptEvent, Producer, ProducerFenced, ProducerGap, SeqConfl
 from stream.clock import now_ms
 from stream.limits import MAX_INTEGER
 from stream.logger import Logger
-from stream.sqlite import MEMORY, Database, SqliteStore
-from stream.sqlite.statistics import stream_statistics
+from stream.sqlite import MEMORY, Database
 from stream.sqlite.vacuum import clean_file
+from stream.tables.store import TableStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ledger.tables.tables import LedgerTables
     from stream import Bounds, EventStore
+    from stream.database import Database as SomeDatabase
     from stream.database import Sql
 
 _LOG: Final = Logger("tailfold.ledger")
 _CLAIM_MS: Final = 5_000
 _POLL_S: Final = 0.05
+_KEPT_ON_SERVERS: Final = (
+    "no statement finds any of it; dead rows lie on the server's disk until vacuumed, "
+    "its write-ahead log, replicas and backups hold it for as long as they are kept"
+)
 
 
 class Erased(msgspec.Struct, frozen=True):
-    """How much there was. `is_proven` is false while another process holds old pages of a file, `why` says so."""
+    """How much there was. `is_proven` is false while another process holds old pages of a file, `why` says so.
+
+    On a server it says that no statement finds any of it; `why` then says what a server keeps for those who can read its disk.
+    """
 
     conversation: str
     messages: int
@@ -117,9 +125,10 @@ async def finish_erasures(store: EventStore, tables: LedgerTables, conversations
     """The same of each: one after the other is taken away, then all their files are cleaned at once."""
     done = {conversation: await _take_all_away(store, tables, conversation) for conversation in conversations}
     why = await _clean_files(store, tables, conversations)  # also where another has done it: its reason may be gone by now
+    kept = _KEPT_ON_SERVERS if "postgres" in [database.dialect for database in _databases(store, tables)] else None
     for conversation, first in done.items():
         await _conclude(tables, conversation, first)
-    return [Erased(name, first.messages, first.runs, first.events, why is None, why) for name, first in done.items()]
+    return [Erased(name, first.messages, first.runs, first.events, why is None, why or kept) for name, first in done.items()]
 
 
 async def _take_all_away(store: EventStore, tables: LedgerTables, conversation: str) -> Counts:
@@ -288,21 +297,24 @@ async def _clean_files(store: EventStore, tables: LedgerTables, conversations: S
     SQLite overwrites what is deleted, but not the copies that it left in the free room of pages whenever it moved
     rows between them: only a file that is written anew has none.
     """
-    databases = [tables.database]
-    if isinstance(store, SqliteStore):
+    if isinstance(store, TableStore):
         for conversation in conversations:  # sweeps what others have left
             await store.truncate(conversation, through=(await store.bounds(conversation)).floor)
         await store.settle()
         for conversation in conversations:
-            left = await stream_statistics(store.database, conversation)
-            if left is not None and left.unswept_rows:
-                rows = f"{left.unswept_rows} rows of the log of {conversation!r}"
-                return f"{rows} could not be swept: run `tailfold vacuum` later"
-        if store.database is not tables.database:
-            databases.append(store.database)
-    files = [database for database in databases if isinstance(database, Database) and database.path != MEMORY]
+            left = await store.count_unswept(conversation)
+            if left:
+                mend = "open it again later" if store.database.dialect == "postgres" else "run `tailfold vacuum` later"
+                return f"{left} rows of the log of {conversation!r} could not be swept: {mend}"
+    files = [each for each in _databases(store, tables) if isinstance(each, Database) and each.path != MEMORY]
     reasons = [await clean_file(database) for database in files]
     return next((why for why in reasons if why is not None), None)
+
+
+def _databases(store: EventStore, tables: LedgerTables) -> list[SomeDatabase]:
+    """Those of the ledger and of its log, each once."""
+    log = [store.database] if isinstance(store, TableStore) and store.database is not tables.database else []
+    return [tables.database, *log]
 
 
 async def _counts(sql: Sql, conversation: str) -> Counts:

@@ -207,6 +207,14 @@ class SendOvertaken(LedgerError):
         self.conversation, self.provider = conversation, provider
 
 
+class CopyDiffers(LedgerError):
+    """A copy can't be made: something else lies there under this id, or the source does not hold still."""
+
+    def __init__(self, stream_id: str, why: str) -> None:
+        super().__init__(f"{stream_id!r} can't be copied: {why}; where it was changed since, copy into an empty place")
+        self.stream_id, self.why = stream_id, why
+
+
 def _moment(at_ms: int) -> str:
     try:
         return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(" ", "seconds").replace("+00:00", " UTC")

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ledger.records import ConversationInfo, RunInfo
     from ledger.runs.run import OnError, Run
     from ledger.tables.tables import LedgerTables
+    from ledger.transfer.copies import Copied
     from ledger.transfer.file_import import ImportReport
     from ledger.transfer.importing import ImportResult
     from ledger.transfer.progress import Progress
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from projector.formats import Export
     from projector.run_draft import Anomaly
     from stream import AppendResult, Event, EventStore, NewEvent
+    from stream.postgres.statistics import ServerStatistics
     from stream.sqlite.statistics import StoreStatistics
 
 S = TypeVar("S")
@@ -360,6 +362,10 @@ class Ledger:
         """How ledger and log differ, of one conversation or all; `repair` mends. See `ledger.upkeep.reconcile.reconcile`."""
         return do.reconcile(self.engine.writing if repair else self.engine, conversation, repair=repair)
 
+    def copy_to(self, target: Ledger) -> AsyncIterator[Copied]:
+        """Copies all of log and ledger to another one, stream by stream. See `ledger.transfer.copies.copy_ledger`."""
+        return do.copy_ledger(self.engine, check_kind("target", target, Ledger, "a Ledger").engine.writing)
+
     async def backup(self, target: str, *, log_target: str | None = None) -> int:
         """Copies log and ledger to the file `target` while they are in use; returns its size in bytes.
 
@@ -368,10 +374,10 @@ class Ledger:
         """
         return await do.back_up(self.engine, target, log_target)
 
-    async def statistics(self, *, exact: bool = False) -> StoreStatistics:
-        """What the file holds; `exact` looks at every row. Raises `StoreUnusable` where there is no file of both."""
+    async def statistics(self, *, exact: bool = False) -> StoreStatistics | ServerStatistics:
+        """What file or schema holds; `exact` looks at every row. Raises `StoreUnusable` where log and ledger lie apart."""
         check_flag("exact", exact)
-        return await do.store_statistics(do.file_of(self.engine).database, exact=exact)
+        return await do.store_statistics(self.engine, exact=exact)
 
     async def catch_up(self, conversation: str) -> Caught:
         """Takes in what is new in the log of a conversation."""

@@ -12,10 +12,11 @@ from projector import Projector
 from stream import EventStore, MemoryStore, Opening, StoreUnusable, open_store
 from stream.checks import check_flag, check_kind, check_list, check_name, check_text
 from stream.opening import MEMORY as MEMORY_URL
-from stream.opening import is_nats, is_postgres, sqlite_path
+from stream.opening import sqlite_path
 from stream.sqlite import MEMORY, Durability, SqliteStore, open_database
 from stream.tables.store import TableStore
 from stream.tasks import finish_anyway
+from stream.urls import is_nats, is_postgres, shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,9 +60,11 @@ def open_ledger(
         raise ValueError("memory: begins empty, there is nothing to look at: open it without read_only")
     for place in (url, log or ""):
         if read_only and (is_postgres(place) or is_nats(place)):
-            raise StoreUnusable(place.partition("://")[0], "read_only looks at a copy of a file: open it without")
+            raise StoreUnusable(shown_url(place), "read_only looks at a copy of a file: open it without")
     if is_nats(url):
-        raise StoreUnusable("nats", "a ledger's tables lie in a file or in PostgreSQL: name one, and log=nats://… for its log")
+        raise StoreUnusable(
+            shown_url(url), "a ledger's tables lie in a file or in PostgreSQL: name one, and log=nats://… for its log"
+        )
     return Opening(_Place(url, log, projectors, create, durability, take_over_log, read_only).open)
 
 

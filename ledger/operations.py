@@ -9,14 +9,15 @@ if TYPE_CHECKING:
     from ledger.context.sends import arrive, begin_send
     from ledger.exports import export
     from ledger.runs.recovery import cancel, recover
+    from ledger.transfer.copies import copy_ledger
     from ledger.transfer.file_import import import_file
     from ledger.transfer.importing import import_history
     from ledger.transfer.recorded import Recorded
-    from ledger.upkeep.backup import back_up, file_of
+    from ledger.upkeep.backup import back_up
     from ledger.upkeep.compact import compact, project
     from ledger.upkeep.erase import erase
     from ledger.upkeep.reconcile import reconcile
-    from stream.sqlite.statistics import store_statistics
+    from ledger.upkeep.statistics import store_statistics
 else:
     from stream.lazy_names import on_demand as _on_demand
 
@@ -29,14 +30,15 @@ else:
             "ledger.context.sends": "arrive begin_send",
             "ledger.exports": "export",
             "ledger.runs.recovery": "cancel recover",
+            "ledger.transfer.copies": "copy_ledger",
             "ledger.transfer.file_import": "import_file",
             "ledger.transfer.importing": "import_history",
             "ledger.transfer.recorded": "Recorded",
-            "ledger.upkeep.backup": "back_up file_of",
+            "ledger.upkeep.backup": "back_up",
             "ledger.upkeep.compact": "compact project",
             "ledger.upkeep.erase": "erase",
             "ledger.upkeep.reconcile": "reconcile",
-            "stream.sqlite.statistics": "store_statistics",
+            "ledger.upkeep.statistics": "store_statistics",
         },
     )
 
@@ -49,11 +51,11 @@ __all__ = [
     "begin_send",
     "cancel",
     "compact",
+    "copy_ledger",
     "describe",
     "erase",
     "expand",
     "export",
-    "file_of",
     "import_file",
     "import_history",
     "make_context",

@@ -100,6 +100,10 @@ class MemoryStore:
         stream = self.stream(stream_id)
         return Bounds(stream.floor, stream.head, stream.origin)
 
+    async def producers(self, stream_id: str) -> list[Producer]:
+        """See `EventStore.producers`."""
+        return [Producer(name, mark.epoch, mark.seq) for name, mark in sorted(self.stream(stream_id).watermarks.items())]
+
     async def producer(self, stream_id: str, producer_id: str) -> Producer | None:
         """See `EventStore.producer`."""
         check_id("producer id", producer_id)

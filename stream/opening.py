@@ -11,6 +11,7 @@ from stream.memory import MemoryStore
 from stream.sqlite.database import Durability, open_database
 from stream.sqlite.store import SqliteStore
 from stream.tasks import finish_anyway
+from stream.urls import is_nats, is_postgres, shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
@@ -72,16 +73,6 @@ def open_store(
     return Opening(make)
 
 
-def is_postgres(url: str) -> bool:
-    """Whether it names a PostgreSQL server."""
-    return url.startswith(("postgresql://", "postgres://"))
-
-
-def is_nats(url: str) -> bool:
-    """Whether it names NATS servers."""
-    return url.startswith("nats://")
-
-
 async def _open_postgres(url: str, *, create: bool, durability: Durability) -> PostgresStore:
     from stream.postgres import PostgresStore, open_postgres  # noqa: PLC0415 - an extra
 
@@ -105,7 +96,7 @@ def sqlite_path(url: str) -> str:
     scheme, separator, _ = url.partition("://")
     if separator or url == MEMORY:
         kinds = "a path, sqlite:///path, postgresql://…, nats://… or memory:"
-        raise StoreUnusable(url, f"{scheme}: is no kind of store: use {kinds}")
+        raise StoreUnusable(shown_url(url), f"{scheme}: is no kind of store: use {kinds}")
     if not url:
         raise StoreUnusable("''", "an empty path names no database: use a path, sqlite:///path or memory:")
     return url

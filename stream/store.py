@@ -89,6 +89,10 @@ class EventStore(Protocol):
         """The watermark of a producer: its newest epoch and the number of its newest append there; None if unknown."""
         ...
 
+    async def producers(self, stream_id: str) -> list[Producer]:
+        """The watermarks of all its producers, by name."""
+        ...
+
     async def wait(self, stream_id: str, *, after: int) -> None:
         """Returns when there may be events after `after`, and now and then without: a hint, never data."""
         ...

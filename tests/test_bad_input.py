@@ -79,7 +79,7 @@ def test_a_folder_and_a_missing_folder_are_named(shell: Shell, tmp_path: Path) -
     assert "its folder does not exist" in refused(shell, *play(SAMPLE))
 
 
-@pytest.mark.parametrize("url", ["redis://host", "memory:x://", "postgresql://localhost/x"])
+@pytest.mark.parametrize("url", ["redis://host", "memory:x://", "mysql://localhost/x"])
 def test_a_kind_of_store_that_is_not_there_is_named(url: str) -> None:
     command = [sys.executable, "-m", "ledger.admin", "--data", url, "runs"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -17,7 +17,6 @@ from projector.formats.shared.history import History, HistoryMessage, text_block
 from stream import InvalidId, NewEvent
 from tests.fork_server import COMMANDS
 from tests.ledger_commands import fill, refuse_each, turns
-from tests.ledger_places import EVERYWHERE
 from tests.talk import new
 from tests.test_commands import Shell
 from tests.test_migrations import VERSION_4
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-LEDGERS: Final = EVERYWHERE
+LEDGERS: Final = ("memory", "sqlite", "log elsewhere", pytest.param("postgres", marks=pytest.mark.heavy))
 OTHERS: Final = [NewEvent("price", b"\x00\xff"), NewEvent("custom", b"{}"), NewEvent("price", b"")]
 NO_RAW: Final = NewEvent("raw", b"has no such body")
 WRITES: Final[dict[str, Callable[[Ledger, str], Awaitable[object]]]] = {

@@ -23,12 +23,14 @@ from ledger.admin.examples import EXAMPLES
 from ledger.admin.guesses import _MEANT, right_command
 from tests import fixed_talks
 from tests.on_screen import shown
+from tests.postgres_server import Shared
 from tests.test_commands import SAMPLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LINES = [line for lines in EXAMPLES.values() for line in lines]
+SERVER = "postgresql://user@host/database"
 WITHOUT_END = {
     "tailfold demo",
     "tailfold demo --keep demo-files",
@@ -116,6 +118,10 @@ def test_an_example_does_what_it_says(line: str, folder: Path, tmp_path: Path) -
         (place / "copy.db").unlink()
     if "chain-remove" in line or "chain-move" in line:
         shown("tailfold history chain-add plugin_history_short --config chain.json", place)
+    if SERVER in line:
+        url = Shared.url()
+        shown(f"tailfold copy tailfold.db '{url}'", place)
+        line = line.replace(SERVER, f"'{url}'")
     told = shown(line, place)
     assert told.code == 0, told
     assert told.out

@@ -18,6 +18,7 @@ from ledger import open_ledger
 from ledger.erasure import begin_erasure
 from ledger.upkeep.verify import verify
 from stream import Snapshot, StoreBusy, StoreUnusable, follow
+from stream.sqlite.statistics import StoreStatistics
 from stream.sqlite.untouched import open_untouched
 from tests.talk import finished, said, started
 
@@ -81,7 +82,9 @@ async def test_what_lies_in_the_log_beside_it_is_read_and_nothing_is_written(lef
         assert [run.run_id async for run in ledger.runs()] == ["r1", "r2", "r3"]
         assert len(await ledger.store.read("c")) == (await ledger.store.bounds("c")).head
         assert [finding async for finding in verify(ledger)] == []
-        assert (await ledger.statistics()).wal_bytes > 0
+        counted = await ledger.statistics()
+        assert isinstance(counted, StoreStatistics)
+        assert counted.wal_bytes > 0
         assert (await ledger.context("c")).view.messages
         assert (await ledger.compact("c", dry_run=True)).floor > 0
         await ledger.backup(str(left.parent / "copy.db"))

@@ -69,6 +69,9 @@ PLACES: Final[dict[str, Place]] = {
     "stats": Place("maintenance", "Count what the database holds, or one conversation of it."),
     "backup": Place("maintenance", "Copy the database to a new file, while it is in use."),
     "restore": Place("maintenance", "Make the database of --data, which must not exist, out of a backup."),
+    "copy": Place(
+        "copying", "Copy a database to another engine: log, snapshots, transcripts and media, with all numbers and times."
+    ),
     "vacuum": Place("maintenance", "Sweep what is truncated and give its room back to the disk."),
     "erase": Place(
         "editing", "Take everything of conversations away for good: log, snapshots, transcript, media. Ids and counts stay."

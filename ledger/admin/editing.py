@@ -208,6 +208,8 @@ def erase(
             if not as_json:
                 print_line(f"but not from the file yet: {done[0].why}", "bold red")
             raise ProblemsFound
+        if done[0].why is not None and not as_json:
+            print_line(done[0].why)
 
     with_ledger(context, job)
 

@@ -101,6 +101,10 @@ EXAMPLES: Final[dict[str, dict[str, str]]] = {
     "restore": {
         "tailfold restore copy.db --data restored.db": "",
     },
+    "copy": {
+        "tailfold copy tailfold.db postgresql://user@host/database": "the same command goes on after a stop",
+        "tailfold copy postgresql://user@host/database kept.db": "and back",
+    },
     "vacuum": {
         "tailfold vacuum": "",
     },

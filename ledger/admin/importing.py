@@ -22,6 +22,7 @@ from ledger.transfer.formats import AUTO, FORMATS, TAILFOLD
 from ledger.transfer.sources import bases_of
 from stream.checks import check_path
 from stream.opening import MEMORY, sqlite_path
+from stream.urls import is_postgres
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -108,7 +109,7 @@ def import_(
 
 
 def _is_missing(settings: Settings) -> bool:
-    if settings.data == MEMORY:
+    if settings.data == MEMORY or is_postgres(settings.data):
         return False
     file = Path(sqlite_path(settings.data))
     return not file.exists() or (file.is_file() and not file.stat().st_size)

@@ -20,10 +20,11 @@ from ledger.errors import LedgerError, UnknownConversation
 from ledger.tables.counts import count
 from ledger.upkeep.backup import file_of
 from ledger.upkeep.backup import restore as restore_ledger
+from ledger.upkeep.statistics import stream_statistics
 from stream import StreamError
 from stream.limits import check_id
-from stream.sqlite.statistics import stream_statistics
 from stream.sqlite.vacuum import vacuum as vacuum_store
+from stream.urls import shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +52,7 @@ def stats(
         if conversation is None:
             record = msgspec.to_builtins(await ledger.statistics(exact=exact))
         else:
-            counted = await stream_statistics(file_of(ledger.engine).database, conversation)
+            counted = await stream_statistics(ledger.engine, conversation)
             if counted is None:
                 raise UnknownConversation(conversation)
             record = {"conversation": conversation} | msgspec.to_builtins(counted)
@@ -64,8 +65,10 @@ def stats(
         await print_erased(ledger, conversation)
         print_pairs("What there is" if conversation is None else f"What there is of {conversation}", _told(counts))
         print_line("")
+        where = "in the file" if ledger.tables.database.dialect == "sqlite" else "on the server"
         print_pairs(
-            "How it lies in the file", [(name.replace("_", " "), _shown(name, value)) for name, value in record.items()]
+            f"How it lies {where}",
+            [(name.replace("_", " "), _shown(name, value)) for name, value in record.items()],
         )
 
     with_ledger(context, job, only_looks=True)
@@ -80,7 +83,7 @@ def backup(
 ) -> None:
     """Copy the database to a new file, while it is in use."""
     if context.obj.log is not None and log_target is None:
-        raise ValueError(f"{context.obj.log}: the log has a file of its own: name the copy of it with --log-target")
+        raise ValueError(f"{shown_url(context.obj.log)}: the log has a file of its own: name the copy of it with --log-target")
 
     async def job(ledger: Ledger) -> None:
         with progress(f"copying to {target}"):
@@ -108,7 +111,7 @@ def restore(
     data, log = context.obj.data, context.obj.log
     if (log is None) != (log_backup is None):
         raise ValueError("a log in a file of its own is restored from --log-backup to the place of --log: name both, or none")
-    with stoppable(lambda: f"there is no {data}: run it again"), progress(f"restoring {data}"):
+    with stoppable(lambda: f"there is no {shown_url(data)}: run it again"), progress(f"restoring {shown_url(data)}"):
         incarnation = anyio.run(partial(restore_ledger, backup, data, log_backup=log_backup, log=log))
     if as_json:
         print_json({"data": data, "incarnation": incarnation})
@@ -121,7 +124,7 @@ def vacuum(context: typer.Context, *, as_json: AsJson = False) -> None:
 
     async def job(ledger: Ledger) -> None:
         with progress("sweeping and packing"):
-            done = await vacuum_store(file_of(ledger.engine))
+            done = await vacuum_store(file_of(ledger.engine, "vacuumdb"))
         if as_json:
             print_json(done._asdict())
             return

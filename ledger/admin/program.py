@@ -21,7 +21,7 @@ _GROUPS: Final = {
     "Begin": ("demo", "import", "play", "serve"),
     "Look": ("conversations", "show", "tree", "runs", "events", "context", "stats", "sql"),
     "Change": ("select", "describe", "cancel", "recover", "erase"),
-    "Look after": ("compact", "snapshot", "verify", "reconcile", "export", "backup", "restore", "vacuum"),
+    "Look after": ("compact", "snapshot", "verify", "reconcile", "export", "backup", "restore", "copy", "vacuum"),
     "What a model is shown": ("history", "limits"),
 }
 _TYPE: Final = re.compile(r"<(?:list\[)?([^<>\[\]]+)\]?>")

@@ -10,6 +10,7 @@ import typer
 
 from ledger.admin.options import named_path, with_ledger
 from ledger.admin.output import print_line
+from stream.urls import shown_url
 
 if TYPE_CHECKING:
     from ledger.ledger import Ledger
@@ -60,7 +61,7 @@ def serve(
     async def job(ledger: Ledger) -> None:
         server = Server(make_app(ledger, **options), max_connections=max_connections)
         named = f"[{host}]" if ":" in host else host
-        print_line(f"serving {context.obj.data} at http://{named}:{listener.getsockname()[1]}")
+        print_line(f"serving {shown_url(context.obj.data)} at http://{named}:{listener.getsockname()[1]}")
         await server.serve([listener])
 
     with listener:

@@ -37,10 +37,10 @@ def sql(
     """
     check_text("the statement", statement)
     settings: Settings = context.obj
-    log = None if settings.log is None else place_of(settings.log)
+    log = None if settings.log is None else place_of(settings.log, "psql")
     is_touched = not is_read_only(settings)
     try:
-        with open_inspection(place_of(settings.data), log, prepare=show_bodies, is_touched=is_touched) as connection:
+        with open_inspection(place_of(settings.data, "psql"), log, prepare=show_bodies, is_touched=is_touched) as connection:
             cursor = connection.execute(statement)
             columns = column_names(cursor)
             if not columns:

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ledger.errors import LogReplaced
 from ledger.tables import logs
 from ledger.tables.holds import hold
 from stream import StoreUnusable
 from stream.checks import check_name
-from stream.opening import MEMORY, is_nats, is_postgres, sqlite_path
+from stream.opening import MEMORY, sqlite_path
 from stream.sqlite import MEMORY as IN_MEMORY
 from stream.sqlite import Database, SqliteStore
 from stream.sqlite import backup as files
 from stream.sqlite.files import discard
 from stream.sqlite.place import absolute
 from stream.sqlite.scripts import read_scripts
+from stream.urls import is_nats, is_postgres, shown_url
 
 if TYPE_CHECKING:
     import sqlite3
 
     from ledger.engine import Engine
+
+
+_TOOLS: Final = {
+    "pg_dump": "pg_dump --format=custom --schema=NAME --file=FILE URL",
+    "pg_restore": "pg_restore --dbname=URL FILE, into a database where the schema is not",
+    "vacuumdb": "vacuumdb --dbname=URL; what is truncated is swept here all the time, and autovacuum gives its room back",
+    "psql": "psql URL, then SET search_path = NAME; bodies are compressed there",
+}
 
 
 def known_scripts() -> dict[str, tuple[str, ...]]:
@@ -35,7 +44,7 @@ async def back_up(engine: Engine, target: str, log_target: str | None) -> int:
         check_name("log_target", log_target)
     store, own = engine.store, engine.tables.database
     if not isinstance(store, SqliteStore) or not isinstance(own, Database) or own.path == IN_MEMORY:
-        raise _no_file(engine)
+        raise _no_file(engine, "pg_dump")
     target, log_target = absolute(target), None if log_target is None else absolute(log_target)
     own.check()
     store.database.check()
@@ -67,6 +76,9 @@ async def restore(backup: str, url: str, *, log_backup: str | None = None, log: 
     """
     if MEMORY in (url, log):
         raise _no_memory()
+    for place in (url, log or ""):
+        if is_postgres(place):
+            raise _not_for_servers(shown_url(place), "pg_restore")
     target = sqlite_path(url)
     if log_backup is None or log is None:
         holds_log, holds_ledger = (files.holds(backup, name) for name in ("streams", "conversations"))
@@ -90,35 +102,41 @@ async def restore(backup: str, url: str, *, log_backup: str | None = None, log: 
     return incarnation
 
 
-def file_of(engine: Engine) -> SqliteStore:
-    """The log of a ledger that lies with it in one file. Raises `StoreUnusable` for any other."""
+def file_of(engine: Engine, tool: str = "") -> SqliteStore:
+    """The log of a ledger that lies with it in one file. Raises `StoreUnusable` for any other.
+
+    `tool` is the one that does on a server what is to be done with the file.
+    """
     store = engine.store
     if not isinstance(store, SqliteStore):
-        raise _no_file(engine)
+        raise _no_file(engine, tool)
     if store.database is not engine.tables.database:
         raise StoreUnusable(store.database.path, "the log has a file of its own: this is for a log and a ledger in one file")
     return store
 
 
-def place_of(url: str) -> str:
-    """The path of the file at a URL. Raises `StoreUnusable` for other URLs."""
+def place_of(url: str, tool: str) -> str:
+    """The path of the file at a URL. Raises `StoreUnusable` for other URLs; `tool` as for `file_of`."""
     if url == MEMORY:
         raise _no_memory()
     if is_postgres(url) or is_nats(url):
-        raise _not_for_servers("what lies on a server")
+        raise _not_for_servers(shown_url(url), tool)
     return sqlite_path(url)
 
 
-def _no_file(engine: Engine) -> StoreUnusable:
+def _no_file(engine: Engine, tool: str) -> StoreUnusable:
     databases = [engine.tables.database, getattr(engine.store, "database", engine.tables.database)]
     on_server = [each.path for each in databases if each.dialect == "postgres"]
     on_server += [path] if (path := getattr(engine.store, "path", None)) else []
-    return _not_for_servers(on_server[0]) if on_server else _no_memory()
+    return _not_for_servers(on_server[0], tool) if on_server else _no_memory()
 
 
-def _not_for_servers(place: str) -> StoreUnusable:
-    tools = "pg_dump, pg_restore, vacuumdb and psql; nats stream backup"
-    return StoreUnusable(place, f"this is for files; a server has tools of its own: {tools}")
+def _not_for_servers(place: str, tool: str) -> StoreUnusable:
+    if not tool:
+        return StoreUnusable(place, "log and ledger lie apart, one of them on a server: this is for those that lie together")
+    if is_nats(place):
+        return StoreUnusable(place, "this is for files; on NATS its own tool does it: nats stream backup, restore, view")
+    return StoreUnusable(place, f"this is for files; on a server {tool} does it: {_TOOLS[tool]}")
 
 
 def _no_memory() -> StoreUnusable:

@@ -49,6 +49,10 @@ class Layout(NamedTuple):
         """The subject of a watermark that its log no longer says."""
         return f"{self.name}.{self.shard_of(stream_id)}.p.{token(stream_id)}.{token(producer_id)}"
 
+    def producers(self, stream_id: str) -> str:
+        """The subjects of all those."""
+        return f"{self.name}.{self.shard_of(stream_id)}.p.{token(stream_id)}.*"
+
     def snapshots(self, stream_id: str, projector: str | None = None) -> str:
         """The subject of the list of a projector's snapshots, or those of all of them."""
         of = "*" if projector is None else token(projector)

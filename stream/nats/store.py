@@ -132,6 +132,22 @@ class NatsStore:
 
         return await self._run(look)
 
+    async def producers(self, stream_id: str) -> list[Producer]:
+        """See `EventStore.producers`."""
+        check_id("stream id", stream_id)
+
+        async def look() -> list[Producer]:
+            place = await self._log.place(stream_id)
+            layout = self._log.layout
+            subjects = await self._log.subjects(layout.shard_of(stream_id), layout.producers(stream_id))
+            kept = {untoken(subject.rpartition(".")[2]) for subject in subjects}
+            marks = [await self._log.mark(stream_id, place, name) for name in kept | {mark.id for mark in place.state.marks}]
+            return sorted(
+                (Producer(mark.id, mark.epoch, mark.seq) for mark in marks if mark is not None), key=lambda each: each.id
+            )
+
+        return await self._run(look)
+
     async def wait(self, stream_id: str, *, after: int) -> None:
         """See `EventStore.wait`."""
         check_position("after", after)

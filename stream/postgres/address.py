@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from typing import Final, NamedTuple
-from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 from stream.errors import StoreUnusable
+from stream.urls import shown_url
 
-SCHEMES: Final = ("postgresql", "postgres")
+UNREADABLE: Final = (
+    "this can't be read: postgresql://user:password@host:port/database is meant, odd characters of a password as %40 for @"
+)
 _OURS: Final = ("schema", "wake")
 _SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,53}\Z")  # it is part of a channel's name, which has 63 bytes
 _WAKES: Final = ("listen", "poll")
@@ -28,10 +31,14 @@ class Address(NamedTuple):
 
 def read_address(url: str) -> Address:
     """Reads the URL. Raises `StoreUnusable` for what can't be meant."""
-    parts = urlsplit(url)
+    name = shown_url(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:  # what it says may be a piece of a password
+        raise StoreUnusable(name, UNREADABLE) from None
     options = parse_qsl(parts.query, keep_blank_values=True)
     ours = dict(pair for pair in options if pair[0] in _OURS)
-    name = _without_password(url)
     schema, wake = ours.get("schema", "tailfold"), ours.get("wake", "listen")
     if not _SCHEMA.match(schema) or schema.startswith("pg_"):
         raise StoreUnusable(name, f"schema={schema!r} is none: small letters, digits and _, at most 54, and no pg_ before them")
@@ -41,11 +48,3 @@ def read_address(url: str) -> Address:
     user, at, hosts = parts.netloc.rpartition("@")
     dsns = tuple(urlunsplit(parts._replace(netloc=user + at + host, query=theirs)) for host in hosts.split(","))
     return Address(dsns, name, schema, wake)
-
-
-def _without_password(url: str) -> str:
-    parts = urlsplit(url)
-    user, at, hosts = parts.netloc.rpartition("@")
-    shown = [(key, value) for key, value in parse_qsl(parts.query) if key != "password"]
-    netloc = unquote(user.partition(":")[0]) + at + hosts
-    return urlunsplit(parts._replace(netloc=netloc, query="&".join(f"{key}={value}" for key, value in shown)))

@@ -17,7 +17,7 @@ import asyncpg
 
 from stream.errors import StoreBusy, StoreClosed, StoreUnreachable, StoreUnusable, StreamError
 from stream.home import Home
-from stream.postgres.address import read_address
+from stream.postgres.address import UNREADABLE, read_address
 from stream.postgres.connection import notice_silence
 from stream.postgres.errors import FAILURES, is_again, is_gone, translate
 from stream.postgres.jobs import BEGIN, BEGIN_LOOK, Newer, Run, TakesMore, source
@@ -45,6 +45,7 @@ _TRIES: Final = 3
 _FASTER: Final = (  # what is told where another opener makes the same, in one moment of that or another
     asyncpg.UniqueViolationError, asyncpg.DuplicateSchemaError, asyncpg.DuplicateTableError, asyncpg.DuplicateObjectError,
 )  # fmt: skip
+_NOTHING: Final = "there is no Tailfold in schema {!r}, or this user may not see it: open it with create, or import something"
 _SHORT_JOBS: Final = 1000  # places in the program, not jobs
 _COMPONENTS: Final = "CREATE TABLE IF NOT EXISTS components (name text PRIMARY KEY, version bigint NOT NULL)"
 
@@ -215,8 +216,8 @@ class PostgresDatabase:
                 await self._make_schema(connection, create=create)
         except FAILURES as error:
             raise translate(error, self.path) from error
-        except ValueError as error:  # the driver's word on an odd URL
-            raise StoreUnusable(self.path, f"{error}: postgresql://user@host:port/database is meant") from error
+        except ValueError:  # the driver's word on an odd URL, which may be a piece of a password
+            raise StoreUnusable(self.path, UNREADABLE) from None
 
     async def _prepare(self, connection: Connection) -> None:
         """Each connection may lead to another server than the one before; sums are numbers as they are on other databases."""
@@ -233,7 +234,7 @@ class PostgresDatabase:
     async def _make_schema(self, connection: Connection, *, create: bool) -> None:
         if not await connection.fetchval("SELECT to_regclass('components') IS NOT NULL"):
             if not create:
-                raise StoreUnusable(self.path, f"there is no Tailfold in schema {self.address.schema!r}: open it with create")
+                raise StoreUnusable(self.path, _NOTHING.format(self.address.schema))
             for text in (f'CREATE SCHEMA IF NOT EXISTS "{self.address.schema}"', _COMPONENTS):
                 with contextlib.suppress(*_FASTER):
                     await connection.execute(text)

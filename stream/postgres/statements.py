@@ -16,6 +16,7 @@ _CASTS: Final = {
 }  # fmt: skip
 _ESCAPE: Final = "\U0010ffff"  # no character, but a text may have it
 _NUL: Final = str.maketrans({"\0": _ESCAPE + "0", _ESCAPE: _ESCAPE + "1"})
+_KEPT_LETTERS: Final = 8192  # longer ones are of many rows, each time others
 _MARK: Final = re.compile(r"\?(\d*)")
 
 
@@ -25,7 +26,8 @@ def translate(text: str, parameters: Sequence[Any]) -> tuple[str, list[Any]]:
     NULL has no type, and is written where it stands; NUL is no text for PostgreSQL, and is written as two that are.
     """
     casts = tuple(None if value is None else _CASTS.get(type(value), "") for value in parameters)
-    return _translate(text, casts), [_given(value) for value in parameters if value is not None]
+    make = _translate if len(text) <= _KEPT_LETTERS else _translate.__wrapped__
+    return make(text, casts), [_given(value) for value in parameters if value is not None]
 
 
 def told(row: Iterable[Any]) -> tuple[Any, ...]:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from stream.records import AppendResult
 
 _DIALECT: Final = Dialect("(SELECT next_change())", FeedTexts("SELECT number FROM feed"), ask)
+_UNSWEPT: Final = """
+SELECT count(*) FROM streams AS s JOIN appends AS a ON a.stream = s.id AND a.last <= s.floor WHERE s.name = ?"""
 
 
 class PostgresStore(TableStore):
@@ -57,6 +59,11 @@ class PostgresStore(TableStore):
         """Waits until rows below the floors are swept; nothing but the room they take depends on it."""
         self.database.home.check()
         await self._sweeper.settled()
+
+    async def count_unswept(self, stream_id: str) -> int:
+        """See `TableStore.count_unswept`."""
+        [(count,)] = await self.database.read(_UNSWEPT, (stream_id,))
+        return int(count)
 
     async def _store(self, append: Append) -> AppendResult:
         answer = self._appender.append(append)

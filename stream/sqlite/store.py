@@ -56,6 +56,13 @@ class SqliteStore(TableStore):
         self.database.home.check()
         await self._sweeper.settled()
 
+    async def count_unswept(self, stream_id: str) -> int:
+        """See `TableStore.count_unswept`."""
+        from stream.sqlite.statistics import stream_statistics  # noqa: PLC0415 - only an erasure asks
+
+        counted = await stream_statistics(self.database, stream_id)
+        return 0 if counted is None else counted.unswept_rows
+
     def _store(self, append: Append) -> asyncio.Future[AppendResult]:
         return self._appender.append(append)
 

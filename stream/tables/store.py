@@ -37,6 +37,9 @@ UPDATE streams SET floor = head, origin = head, changed = {number}, guard = guar
 _STREAMS: Final = """
 SELECT name, floor, head, origin, guard FROM streams
 WHERE name > ?1 AND substr(name, 1, length(?2)) = ?2 AND head > 0 ORDER BY name LIMIT ?3"""
+_PRODUCERS: Final = """
+SELECT p.name, p.epoch, p.seq FROM producers AS p JOIN streams AS s ON s.id = p.stream
+WHERE s.name = ? AND p.epoch IS NOT NULL ORDER BY p.name"""
 
 
 class Dialect(NamedTuple):
@@ -120,6 +123,11 @@ class TableStore:
         check_id("producer id", producer_id)
         watermark = await read_watermark(self.database.read, stream_id, producer_id)
         return None if watermark is None else Producer(producer_id, watermark.epoch, watermark.seq)
+
+    async def producers(self, stream_id: str) -> list[Producer]:
+        """See `EventStore.producers`."""
+        check_id("stream id", stream_id)
+        return [Producer(*row) for row in await self.database.read(_PRODUCERS, (stream_id,))]
 
     async def wait(self, stream_id: str, *, after: int) -> None:
         """See `EventStore.wait`."""
@@ -219,6 +227,14 @@ class TableStore:
     async def raise_floor_within(self, sql: Sql, stream_id: str, through: int) -> Bounds:
         """Raises the floor to `through`, never lowers it; the bounds then. Raises `ValueError` beyond the head."""
         return await raise_floor(sql, self._dialect.number, stream_id, through)
+
+    async def settle(self) -> None:
+        """Waits until rows below the floors are swept; nothing but the room they take depends on it."""
+        raise NotImplementedError
+
+    async def count_unswept(self, stream_id: str) -> int:
+        """How many rows of a stream lie below its floor."""
+        raise NotImplementedError
 
     def _store(self, append: Append) -> Awaitable[AppendResult]:
         """Appends what is checked, and is not empty; tells when it is durable."""

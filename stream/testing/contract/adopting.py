@@ -23,10 +23,14 @@ async def a_long_stream_keeps_numbers_times_floor_and_goes_on(store: EventStore,
     await store.adopt("s", made(6, 3000), floor=5, origin=2, producers=[Producer("p", 3, 9)])
     store = await backend.reopen(store)
     assert await store.bounds("s") == Bounds(5, 3000, 2)
+    assert await store.producers("s") == [Producer("p", 3, 9)]
     events = await store.read("s", after=5, limit=5000)
     assert [(event.seq, event.at, event.data) for event in events] == [(e.seq, e.at, e.data) for e in made(6, 3000)]
     assert (await store.append("s", [NewEvent("t", b"")], producer=Producer("p", 3, 10))).first_seq == 3001
     assert (await store.append("s", [NewEvent("t", b"")], producer=Producer("p", 3, 9))).duplicate
+    await store.append("s", [NewEvent("t", b"")], producer=Producer("a", 0, 0))
+    assert await store.producers("s") == [Producer("a", 0, 0), Producer("p", 3, 10)]
+    assert await store.producers("t") == []
 
 
 @case(2)

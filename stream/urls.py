@@ -1,0 +1,31 @@
+"""What a place is called where others may read it: a URL without its password."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_SECRETS: Final = re.compile(r"(?<=[?&])[^=&]*pass[^=&]*=[^&]*&?", re.IGNORECASE)
+_POSTGRES: Final = ("postgresql://", "postgres://")
+
+
+def is_postgres(url: str) -> bool:
+    """Whether it names a PostgreSQL server."""
+    return url.startswith(_POSTGRES)
+
+
+def is_nats(url: str) -> bool:
+    """Whether it names NATS servers."""
+    return url.startswith("nats://")
+
+
+def shown_url(url: str) -> str:
+    """The URL as it may be printed; a path as it is.
+
+    Whoever forgets to write the odd characters of a password as %40 has them cut out, too: all up to the last @ of it.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return url
+    user, at, place = rest.rpartition("@")
+    return scheme + separator + user.partition(":")[0] + at + _SECRETS.sub("", place).rstrip("?&")

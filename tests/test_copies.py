@@ -1,0 +1,164 @@
+"""A copy holds what the original does, on any engine; it goes on where it was ended, and only reads its source."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from contextlib import AsyncExitStack
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import pytest
+
+from ledger import CopyDiffers, Ledger, open_ledger
+from ledger.tables.whole_rows import read_rows
+from ledger.transfer.content_hash import hash_log, hash_messages
+from stream import NewEvent, Producer
+from tests import fixed_talks
+from tests.faults.children import Child
+from tests.ledger_places import place_of
+from tests.postgres_server import Shared
+from tests.test_commands import Shell
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.faults.children import Parent
+
+pytestmark = pytest.mark.anyio
+PLACES: Final = ("sqlite", "postgres", "memory", "file, log on postgres", "sqlite")
+PNG: Final = bytes(range(200)) * 30
+
+
+async def fill(ledger: Ledger) -> None:
+    """All kinds of conversations: some whole, some compacted, an erased one, open runs, other streams, producers."""
+    await fixed_talks.fill(ledger)
+    for number in range(5):
+        async with ledger.run("long") as run:
+            await run.message("user", f"q{number}\0\ud83d")
+            await run.text("a" * 3000)
+    await ledger.describe("long", labels=["odd\0", "\U0010ffff"], metadata={"n": 1})
+    await ledger.add_media("long", PNG, "image/png")
+    fork = await ledger.fork("long", (await ledger.transcript("long"))[1].id, run_id="f")
+    await fork.message("user", "another way")
+    await fork.finish()
+    await ledger.select("long", (await ledger.transcript("long", branch="all"))[-2].id)
+    await ledger.compact("long")
+    await ledger.compact("trip")
+    async with ledger.run("long") as run:
+        await run.message("user", "behind the compaction")
+    await ledger.store.append("ds:x", [NewEvent("raw", b"\xff\x00")], producer=Producer("p", 3, 0))
+    await ledger.store.append("ds:x", [NewEvent("raw", b"")], producer=Producer("p", 3, 1))
+    await ledger.catch_up_all()
+
+
+async def content(ledger: Ledger) -> dict[str, Any]:
+    """All that a copy keeps."""
+    told: dict[str, Any] = {}
+    async for info in ledger.store.streams():
+        name = info.stream_id
+        rows = await ledger.tables.look(partial(read_rows, conversation=name))
+        snapshots = [s.projector for s in await ledger.store.snapshots.list(name) if s.readable]
+        bounds, producers = await ledger.store.bounds(name), await ledger.store.producers(name)
+        told[name] = [bounds, producers, dict.fromkeys(snapshots), await hash_log(ledger.store, name), rows and rows.digest()]
+        if rows is not None and not name.startswith("ds:"):
+            media = [(await ledger.media(media_id)).data for media_id in await ledger.tables.media_of(name)]
+            told[name] += [await hash_messages(ledger.engine, name), hashlib.sha256(b"".join(media)).hexdigest()]
+    return told
+
+
+async def test_a_copy_of_a_copy_on_other_engines_is_the_same_and_goes_on(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        ledgers = [await opened(stack, tmp_path / f"{number}", place) for number, place in enumerate(PLACES)]
+        await fill(ledgers[0])
+        wanted = await content(ledgers[0])
+        assert len(wanted) == 7
+        for source, target in pairwise(ledgers):
+            told = [one async for one in source.copy_to(target)]
+            assert [(one.stream_id, one.is_new) for one in told] == [(name, True) for name in sorted(wanted)]
+            assert await content(target) == await content(source) == wanted
+            again = [one async for one in source.copy_to(target)]
+            assert again == [one._replace(is_new=False) for one in told]
+        last = ledgers[-1]
+        assert [finding async for finding in last.reconcile() if not finding.is_note] == []
+        async with last.run("long") as run:
+            await run.message("user", "it goes on")
+        assert (await last.transcript("long"))[-1].text == "it goes on"
+        await last.compact("long")
+        assert (await last.transcript("long"))[-1].text == "it goes on"
+        await last.recover("trip", "r4", "commit")
+        with pytest.raises(CopyDiffers, match="'long' can't be copied: its log is another one there"):
+            [one async for one in ledgers[-2].copy_to(last)]
+
+
+async def opened(stack: AsyncExitStack, folder: Path, place: str) -> Ledger:
+    folder.mkdir()
+    url, log = place_of(place, folder)
+    return await stack.enter_async_context(open_ledger(url, log=log))
+
+
+@pytest.mark.heavy
+async def test_a_copy_that_is_killed_again_and_again_ends_the_same_and_its_source_is_only_read(tmp_path: Path) -> None:
+    source, target = str(tmp_path / "from.db"), Shared.url()
+    async with open_ledger(source) as ledger:
+        await fill(ledger)
+        for number in range(20):
+            async with ledger.run(f"c{number}") as run:
+                await run.message("user", f"{number}")
+        wanted = await content(ledger)
+    before = state_of(tmp_path)
+    for number in range(6):
+        child = await anyio.to_thread.run_sync(Child, copy_and_tell, source, target)
+        try:
+            child.say("go")
+            for _ in range(number * 2):
+                await anyio.to_thread.run_sync(child.hear)
+            await anyio.sleep(0.003 * number)
+            os.kill(child.pid, signal.SIGKILL)
+        finally:
+            child.end()
+    assert state_of(tmp_path) == before
+    shell = Shell(tmp_path)
+    shell.data = tmp_path / "nothing.db"
+    said = shell.run("copy", source, target)
+    assert "27 streams are in postgresql://" in said
+    assert "each was read back and is the same" in said
+    assert [one["is_new"] for one in shell.read("copy", source, target)] == [False] * 27
+    assert state_of(tmp_path) == before
+    async with open_ledger(target) as ledger:
+        assert await content(ledger) == wanted
+        assert [finding async for finding in ledger.reconcile() if not finding.is_note] == []
+    shell.run("copy", target, str(tmp_path / "back.db"))
+    async with open_ledger(str(tmp_path / "back.db")) as ledger:
+        assert await content(ledger) == wanted
+
+
+async def copy_and_tell(parent: Parent, source: str, target: str) -> None:
+    async with open_ledger(source, read_only=True) as theirs, open_ledger(target) as ours:
+        async for one in theirs.copy_to(ours):
+            parent.say(one.stream_id)
+
+
+def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.iterdir() if path.name.startswith("from")
+    }
+
+
+async def test_what_is_there_and_another_is_refused_and_stays(tmp_path: Path) -> None:
+    async with open_ledger("memory:") as ours, open_ledger(str(tmp_path / "a.db")) as theirs:
+        for ledger, text in ((ours, "mine"), (theirs, "theirs")):
+            async with ledger.run("c", run_id="r") as run:
+                await run.message("user", text)
+        before = await content(ours)
+        with pytest.raises(CopyDiffers, match="its log is another one there"):
+            [one async for one in theirs.copy_to(ours)]
+        assert await content(ours) == before
+    shell = Shell(tmp_path)
+    assert "same place" in shell.run("copy", "x.db", "x.db", code=2)
+    assert "memory: is gone" in shell.run("copy", "x.db", "memory:", code=2)
+    assert "there is no" in shell.run("copy", str(tmp_path / "no.db"), str(tmp_path / "x.db"), code=2)
+    assert "can't be copied" not in shell.run("copy", str(tmp_path / "a.db"), str(tmp_path / "b.db"))
