@@ -54,7 +54,10 @@ def anyio_backend() -> tuple[str, dict[str, bool]]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A module whose tests hold wherever a ledger lies says where, in `LEDGERS`; in memory, and on a server, all do."""
-    if "ledger" in metafunc.fixturenames:
+    own = hasattr(metafunc.module, "ledger") or any(
+        mark.args[0] == "ledger" for mark in metafunc.definition.iter_markers("parametrize")
+    )
+    if "ledger" in metafunc.fixturenames and not own:
         metafunc.parametrize("ledger", getattr(metafunc.module, "LEDGERS", LEDGERS), indirect=True)
 
 

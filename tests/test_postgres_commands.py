@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -10,9 +11,11 @@ from typing import Final
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from ledger import open_ledger
-from stream import StoreUnusable, open_store
+from stream import StoreClosed, StoreUnusable, open_store
+from stream.postgres import PostgresStore
 from stream.urls import shown_url
 from tests import fixed_talks
 from tests.postgres_server import Shared
@@ -203,6 +206,22 @@ def test_without_the_driver_it_is_said_which_extra_brings_it() -> None:
 )  # fmt: skip
 def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
     assert shown_url(url) == shown
+
+
+async def test_what_is_told_in_logs_names_of_tasks_and_errors_has_no_password() -> None:
+    url = secret_url()
+    with capture_logs() as logs:
+        async with open_ledger(url) as ledger:
+            async with ledger.run("c") as run:
+                await run.message("user", "q")
+            with ledger.store.listen("c"):
+                names = [task.get_name() for task in asyncio.all_tasks()]
+            assert isinstance(ledger.store, PostgresStore)
+            told = [repr(ledger.store.database.address), ledger.store.database.path]
+    with pytest.raises(StoreClosed) as closed:
+        await ledger.transcript("c")
+    assert any("tailfold listener of postgresql://tester@" in name for name in names)
+    assert SECRET not in repr((logs, names, told, str(closed.value)))
 
 
 async def test_a_schema_is_served() -> None:

@@ -13,6 +13,7 @@ import pytest
 from ledger import Ledger, RunExists, RunOpen, open_ledger
 from ledger.runs import queue
 from stream import NewEvent, StoreClosed
+from tests.ledger_places import EVERYWHERE
 from tests.talk import new
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from ledger import Run
 
 pytestmark = pytest.mark.anyio
-everywhere: Final = pytest.mark.parametrize("ledger", ["memory", "sqlite", "log elsewhere"], indirect=True)
+everywhere: Final = pytest.mark.parametrize("ledger", EVERYWHERE, indirect=True)
 
 
 async def turn(ledger: Ledger, name: str, **options: Any) -> None:

@@ -28,6 +28,9 @@ class Address(NamedTuple):
     schema: str
     wake: str
 
+    def __repr__(self) -> str:
+        return f"Address({self.name!r})"
+
 
 def read_address(url: str) -> Address:
     """Reads the URL. Raises `StoreUnusable` for what can't be meant."""

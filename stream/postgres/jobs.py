@@ -102,7 +102,7 @@ class Run:
                 self.asked += 1
                 if not isinstance(asked, _Asked):
                     raise RuntimeError(f"{_STRANGER}, not {asked!r}")  # noqa: TRY004 - as every database says it
-                self.is_ambiguous = is_single and not self._only_reads
+                self.is_ambiguous = is_single and not (self._only_reads or asked.text.lstrip().startswith("SELECT"))
                 try:
                     rows = await self._fetch(connection, asked)
                     self.is_ambiguous = False
