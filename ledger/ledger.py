@@ -118,8 +118,8 @@ class Ledger:
 
         Its media go to the store. Raises `ImportDiffers` where the conversation holds something else in its place.
         """
-        check_kind("history", history, History, "a History")
-        return await do.import_history(self.engine.writing, conversation, do.Recorded(history))
+        recorded = do.Recorded(check_kind("history", history, History, "a History"))
+        return await do.import_history(self.engine.writing, conversation, recorded)
 
     async def import_file(
         self, path: str | PathLike[str], *, format: str = AUTO, into: str | None = None,  # noqa: A002
@@ -274,10 +274,7 @@ class Ledger:
         self, conversation: str | None = None, *, status: str | None = None,
         after: RunInfo | None = None, limit: int | None = None,
     ) -> AsyncIterator[RunInfo]:  # fmt: skip
-        """Runs by conversation and start, of one conversation or of all; `status` as in `RunInfo`, or `open`.
-
-        The next page is the one `after` the last of this one; `ValueError` where that is of another conversation.
-        """
+        """Runs by conversation and start, behind `after`, a run of there; `status` as in `RunInfo`, or `open`. `ValueError`."""
         return list_runs(self.engine, conversation, status=status, after=place_of(after), limit=limit)
 
     async def find_run(self, run_id: str) -> str:
@@ -310,16 +307,16 @@ class Ledger:
     def follow(self, conversation: str, *, after: int = 0, incarnation: str | None = None) -> AsyncIterator[Event | Replay]:
         """The conversation's events after a position, each once, in order, and what comes; stop by leaving the loop.
 
-        Where they can't be continued (below the floor, beyond the head, of another incarnation) a `Replay` comes first,
-        and then what comes after it; also in the middle, if the floor overtakes a slow reader.
+        Where they can't be continued (below the floor, beyond the head, of another incarnation), and where the floor overtakes
+        a slow reader, a `Replay` comes, and then what comes after it.
         """
         return follow_conversation(self.engine, conversation, after=check_position("after", after), incarnation=incarnation)
 
     async def project(self, projector: Projector[S], conversation: str) -> S:
         """The state of a projector after all events: its newest snapshot, and what came since.
 
-        Compaction keeps snapshots of the projectors this ledger was opened with, so that what they know is not lost
-        with the log. Raises `SnapshotUnreadable` for one that came too late: the beginning of the log is gone.
+        Compaction keeps snapshots of those this ledger was opened with, so that what they know is not lost with the log.
+        Raises `SnapshotUnreadable` for one that came too late: the beginning of the log is gone.
         """
         return await do.project(self.engine, projector, conversation)
 
@@ -328,9 +325,9 @@ class Ledger:
     ) -> Compaction:
         """Lets the log go as far as the ledger holds it, keeping open runs and the last `replay_window` events.
 
-        The transcript stays, and moves into compressed pages. What only the log keeps stays in it: events of types that are
-        not known here, unless one of the ledger's projectors `keeps` them; with `drop_unkept` they go, and are counted. A
-        `dry_run` changes nothing; the answer says what binds the floor. Raises `NoConversation` for a stream that is none.
+        The transcript stays, and moves into compressed pages. What only the log keeps stays in it: events of unknown types,
+        unless a projector of the ledger `keeps` them; with `drop_unkept` they go, and are counted. A `dry_run` changes nothing;
+        the answer says what binds the floor. Raises `NoConversation` for a stream that is none.
         """
         return await do.compact(
             self.engine, conversation, replay_window=replay_window, drop_unkept=drop_unkept, dry_run=dry_run
@@ -339,8 +336,8 @@ class Ledger:
     def hold(self, conversation: str | None = None, *, through: int = 0) -> AbstractAsyncContextManager[str]:
         """While the block lasts, no compaction in any process goes beyond `through`, of one conversation or of all.
 
-        The hold of a process that is killed ends a minute later. An `erase` is not held. A process that sleeps for longer
-        has lost its hold: the block is cancelled, or at its end raises `HoldLost`.
+        The hold of a killed process ends a minute later. An `erase` is not held. A process that sleeps for longer has lost
+        its hold: the block is cancelled, or at its end raises `HoldLost`.
         """
         return hold(self.engine.writing.tables, conversation, through)
 
@@ -351,9 +348,9 @@ class Ledger:
     async def erase(self, conversation: str, *more: str) -> list[Erased] | Erased:
         """Takes everything of a conversation away for good: log, snapshots, transcript, media. Id and counts stay.
 
-        Its writers are fenced; a crash in the middle is finished by whoever opens the ledger next. On SQLite the bytes
-        are gone from the file and its write-ahead log, unless the answer says why not. Backups keep what they have.
-        With `more` the answer is a list, the file is written anew once for all, and none goes if one of them is unknown.
+        Its writers are fenced; a crash in the middle is finished by whoever opens the ledger next. The bytes are gone from a
+        file and its write-ahead log, unless the answer says why not; backups, and servers, keep what they have. With `more`
+        the answer is a list, the file is written anew once, and none goes if one of them is unknown.
         """
         erased = await do.erase(self.engine.writing, (conversation, *more))
         return erased if more else erased[0]

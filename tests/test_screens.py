@@ -61,6 +61,7 @@ CHANGING: Final = {
     "import": ["import chat.json --into chat", "import chat.json --into chat", "import nothing.json"],
     "play": ["play stream.sse --conversation new"],
     "backup": ["backup copy.db", "restore copy.db --data restored.db", "vacuum"],
+    "copy": ["copy tailfold.db other.db", "copy tailfold.db other.db", "copy tailfold.db tailfold.db"],
 }
 SIZES: Final = (60, 80, 120)
 HEAVY: Final = pytest.mark.heavy
