@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from contextlib import contextmanager
@@ -62,13 +63,17 @@ def stopped(server: PostgresServer) -> Iterator[None]:
     """All of its processes."""
     assert server.process is not None
     pids = [server.process.pid, *server._children()]
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+    send(pids, signal.SIGSTOP)
     try:
         yield
     finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
+        send(pids, signal.SIGCONT)
+
+
+def send(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):  # a backend whose client has gone
+            os.kill(pid, number)
 
 
 @contextmanager
