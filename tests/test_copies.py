@@ -16,7 +16,7 @@ import pytest
 from ledger import CopyDiffers, Ledger, open_ledger
 from ledger.tables.whole_rows import read_rows
 from ledger.transfer.content_hash import hash_log, hash_messages
-from stream import NewEvent, Producer
+from stream import Bounds, NewEvent, Producer
 from tests import fixed_talks
 from tests.faults.children import Child
 from tests.ledger_places import place_of
@@ -146,6 +146,41 @@ def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {
         path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.iterdir() if path.name.startswith("from")
     }
+
+
+@pytest.mark.parametrize("times", [1, 3, 100])
+async def test_beside_a_writer_a_copy_is_of_one_moment_or_says_that_none_is_to_be_had(
+    times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever rows of the ledger were read, another program says something, and compacts."""
+    async with AsyncExitStack() as stack:
+        source, other = [await stack.enter_async_context(open_ledger(str(tmp_path / "a.db"))) for _ in range(2)]
+        target = await stack.enter_async_context(open_ledger(Shared.url()))
+        plain, left = source.tables.look, list(range(times))
+
+        async def turn() -> None:
+            async with other.run("c") as run:
+                await run.message("user", f"{len(left)}")
+            await other.compact("c")
+
+        async def look(job: Any) -> Any:
+            told = await plain(job)
+            if left:
+                left.pop()
+                await turn()
+            return told
+
+        await turn()
+        monkeypatch.setattr(source.tables, "look", look)
+        if times > 10:
+            with pytest.raises(CopyDiffers, match="it is written to all the time: stop who writes"):
+                [one async for one in source.copy_to(target)]
+            assert await target.store.bounds("c") == Bounds(0, 0)
+            return
+        assert [one.is_new async for one in source.copy_to(target)] == [True]
+        assert await content(target) == await content(source)
+        assert [finding async for finding in target.reconcile() if not finding.is_note] == []
+        assert len(await target.transcript("c")) == times + 1
 
 
 async def test_what_is_there_and_another_is_refused_and_stays(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ledger.engine import Engine
     from ledger.tables.whole_rows import WholeRows
     from ledger.transfer.progress import Progress
-    from stream import Bounds, EventStore
+    from stream import Bounds, EventStore, Snapshot
 
 _PAGE_EVENTS: Final = 1000
 _ATTEMPTS: Final = 5
@@ -68,8 +68,10 @@ async def _copy(source: Engine, target: Engine, name: str) -> Copied:
         try:
             with _Spooled() as events:
                 await events.fill(source.store, name, bounds)
-                if await source.store.bounds(name) != bounds:
-                    continue
+                snapshots = await _newest_snapshots(source.store, name)
+                seen = 0 if rows is None else rows.projected_seq
+                if await source.store.bounds(name) != bounds or (await source.tables.position(name)).projected_seq != seen:
+                    continue  # what was read of log and ledger is of two moments
                 _check(name, rows)
                 is_new = await _copy_log(source.store, target.store, name, bounds, events)
                 digest = await hash_log(target.store, name, through=bounds.head)
@@ -77,7 +79,8 @@ async def _copy(source: Engine, target: Engine, name: str) -> Copied:
                     raise CopyDiffers(name, "its log is another one there")
         except Truncated:
             continue
-        await _copy_snapshots(source.store, target.store, name)
+        for snapshot in snapshots:
+            await target.store.snapshots.save(snapshot)
         return Copied(name, len(events), is_new, await _copy_rows(source, target, name, rows, digest))
     raise CopyDiffers(name, "it is written to all the time: stop who writes to it while it is copied")
 
@@ -91,12 +94,11 @@ async def _copy_log(source: EventStore, target: EventStore, name: str, bounds: B
     return True
 
 
-async def _copy_snapshots(source: EventStore, target: EventStore, name: str) -> None:
+async def _newest_snapshots(source: EventStore, name: str) -> list[Snapshot]:
     """Of each projector the newest that can be read: what a load begins with."""
-    for projector in dict.fromkeys(info.projector for info in await source.snapshots.list(name)):
-        snapshot = await source.snapshots.load(name, projector)
-        if snapshot is not None:
-            await target.snapshots.save(snapshot)
+    projectors = dict.fromkeys(info.projector for info in await source.snapshots.list(name))
+    found = [await source.snapshots.load(name, projector) for projector in projectors]
+    return [snapshot for snapshot in found if snapshot is not None]
 
 
 async def _copy_rows(source: Engine, target: Engine, name: str, rows: WholeRows | None, log: str) -> str:
