@@ -289,10 +289,12 @@ async def _clean_files(store: EventStore, tables: LedgerTables, conversations: S
     rows between them: only a file that is written anew has none.
     """
     databases = [tables.database]
-    if isinstance(store, SqliteStore):
+    settle = getattr(store, "settle", None)
+    if settle is not None:
         for conversation in conversations:  # sweeps what others have left
             await store.truncate(conversation, through=(await store.bounds(conversation)).floor)
-        await store.settle()
+        await settle()
+    if isinstance(store, SqliteStore):
         for conversation in conversations:
             left = await stream_statistics(store.database, conversation)
             if left is not None and left.unswept_rows:

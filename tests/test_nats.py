@@ -362,6 +362,40 @@ async def test_an_import_that_breaks_off_goes_on_there(tmp_path: Path, monkeypat
         assert (await ledger.store.bounds("long")).head == (await whole.store.bounds("long")).head
 
 
+async def test_what_is_erased_is_in_no_message_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what a sweep has left that was broken off."""
+    async with open_ledger(str(tmp_path / "l.db"), log=SharedNats.url("shards=2")) as ledger:
+        store = ledger.store
+        assert isinstance(store, NatsStore)
+
+        async def found() -> int:
+            layout, count = store._log.layout, 0
+            for shard in range(layout.shards):
+                for pattern in layout.subjects(shard):
+                    async for raw in store._log.walk(layout.stream(shard), pattern, 1, 10**9):
+                        count += b"needle" in raw.data or b"bmVlZGxl" in raw.data
+            return count
+
+        for name in "abcd":
+            async with ledger.run(name) as run:
+                await run.message("user", "a needle")
+                await run.text("no needle")
+            await store.snapshots.save(Snapshot(name, "p", 1, 1, 0, b"needle"))
+        assert await found() >= 8
+        monkeypatch.setattr(store._log, "drop_below", lost)
+        await ledger.compact("a")
+        await ledger.compact("b", drop_unkept=True)
+        monkeypatch.undo()
+        assert await found() >= 8
+        for name in "abcd":
+            await ledger.erase(name)
+        assert await found() == 0
+
+
+async def lost(*_: object) -> None:
+    raise StoreUnreachable("nats://there", "gone")
+
+
 def said_in(messages: Sequence[Message]) -> list[tuple[str, str | None, str, str, str]]:
     return [(each.id, each.parent_id, each.role, each.status, each.text) for each in messages]
 

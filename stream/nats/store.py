@@ -11,6 +11,7 @@ import anyio
 from stream.admission import admit, check_adoption, prepare
 from stream.errors import CorruptEvent, SeqConflict, StoreClosed, StreamError, Truncated
 from stream.limits import Limits, check_id, check_position, check_prefix
+from stream.logger import Logger
 from stream.nats.adoption import adopt
 from stream.nats.appender import Appender
 from stream.nats.client import HEADER, ROLLUP
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from stream.records import NewEvent
 
 T = TypeVar("T")
+_LOG: Final = Logger("tailfold.stream")
 _PAGE_STREAMS: Final = 64
 _MAX_APPEND_EVENTS: Final = 1000
 _HEADER_BYTES: Final = 16 * 1024
@@ -238,6 +240,8 @@ class NatsStore:
         if through > bounds.head:
             raise ValueError(f"stream {stream_id!r} ends at {bounds.head}, it can't be truncated through {through}")
         if through <= bounds.floor:
+            if bounds.floor:  # what others have left
+                self._begin(self._sweep(stream_id, place, bounds.floor, place.js))
             return bounds
         raised = Bounds(through, bounds.head, bounds.origin)
         js = await self._mark(stream_id, place, raised)
@@ -268,10 +272,12 @@ class NatsStore:
 
     async def _sweep(self, stream_id: str, place: Place, through: int, js: int) -> None:
         """Lets go of the messages below the floor; the last one of a log is never let go of, for it says where that is."""
-        with contextlib.suppress(StreamError):  # the next truncation does it, too
+        try:
             if through < place.state.head:
                 js = await self._log.begin(stream_id, place, through)
             await self._log.drop_below(stream_id, js)
+        except StreamError as error:  # the next truncation does it, too
+            _LOG.warning("stream.sweep_stopped", path=self.path, error=type(error).__name__)
 
     def _changed(self, stream_id: str) -> None:
         self._appender.forget(stream_id)
