@@ -167,6 +167,13 @@ async def test_kills_of_the_leader_of_three_lose_nothing_and_double_nothing() ->
         cluster.remove()
 
 
+async def open_other_and_lose_it(server: NatsServer) -> EventStore:
+    server.start()
+    store = await open_nats(server.url())
+    server.kill()
+    return store
+
+
 async def test_a_server_that_stays_away_is_told(server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "PATIENCE_S", 1.0)
     monkeypatch.setattr(client, "_REQUEST_S", 0.5)
@@ -184,6 +191,9 @@ async def test_a_server_that_stays_away_is_told(server: NatsServer, monkeypatch:
             ):
                 with pytest.raises(StoreUnreachable, match=r"server answers|has said"):
                     await call()
+        other = await open_other_and_lose_it(server)
+        with anyio.fail_after(5):
+            await other.close()
         server.start()
         with anyio.fail_after(20):
             while True:

@@ -15,7 +15,6 @@ from stream.logger import Logger
 from stream.nats.adoption import adopt
 from stream.nats.appender import Appender
 from stream.nats.client import HEADER, ROLLUP
-from stream.nats.errors import Moved, Unclear
 from stream.nats.feed import Feed
 from stream.nats.layout import untoken
 from stream.nats.signals import Signals
@@ -265,10 +264,7 @@ class NatsStore:
         """Says in a message without events what the bounds are from now on, if the log is where it was; its number."""
         state = State(bounds.head, 0, bounds.floor, bounds.origin, place.moved_at, marks=place.state.marks)
         subject = self._log.layout.log(stream_id)
-        try:
-            return await self._client.send(subject, b"", {HEADER: write_state(state), **(headers or {})}, expected=place.js)
-        except Moved as moved:
-            raise Unclear(str(moved)) from moved
+        return await self._client.send(subject, b"", {HEADER: write_state(state), **(headers or {})}, expected=place.js)
 
     async def _sweep(self, stream_id: str, place: Place, through: int, js: int) -> None:
         """Lets go of the messages below the floor; the last one of a log is never let go of, for it says where that is."""
