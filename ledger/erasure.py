@@ -297,10 +297,12 @@ async def _clean_files(store: EventStore, tables: LedgerTables, conversations: S
     SQLite overwrites what is deleted, but not the copies that it left in the free room of pages whenever it moved
     rows between them: only a file that is written anew has none.
     """
-    if isinstance(store, TableStore):
+    settle = getattr(store, "settle", None)
+    if settle is not None:
         for conversation in conversations:  # sweeps what others have left
             await store.truncate(conversation, through=(await store.bounds(conversation)).floor)
-        await store.settle()
+        await settle()
+    if isinstance(store, TableStore):
         for conversation in conversations:
             left = await store.count_unswept(conversation)
             if left:

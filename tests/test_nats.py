@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
+import sys
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 
 from ledger import open_ledger
@@ -22,6 +25,7 @@ from stream import (
     ProducerFenced,
     SeqConflict,
     Snapshot,
+    StoreBusy,
     StoreFull,
     StoreUnreachable,
     StoreUnusable,
@@ -31,10 +35,11 @@ from stream import (
 from stream.nats import NatsStore, open_nats
 from stream.nats.address import read_address
 from stream.nats.client import HEADER, Client
-from stream.nats.errors import Unclear
+from stream.nats.errors import Moved, Unclear
 from stream.nats.server import check_version
 from stream.nats.state import Mark, State, write_state
 from tests.nats_server import SharedNats, free_ports, running
+from tests.test_house_rules import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -362,6 +367,40 @@ async def test_an_import_that_breaks_off_goes_on_there(tmp_path: Path, monkeypat
         assert (await ledger.store.bounds("long")).head == (await whole.store.bounds("long")).head
 
 
+async def test_what_is_erased_is_in_no_message_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what a sweep has left that was broken off."""
+    async with open_ledger(str(tmp_path / "l.db"), log=SharedNats.url("shards=2")) as ledger:
+        store = ledger.store
+        assert isinstance(store, NatsStore)
+
+        async def found() -> int:
+            layout, count = store._log.layout, 0
+            for shard in range(layout.shards):
+                for pattern in layout.subjects(shard):
+                    async for raw in store._log.walk(layout.stream(shard), pattern, 1, 10**9):
+                        count += b"needle" in raw.data or b"bmVlZGxl" in raw.data
+            return count
+
+        for name in "abcd":
+            async with ledger.run(name) as run:
+                await run.message("user", "a needle")
+                await run.text("no needle")
+            await store.snapshots.save(Snapshot(name, "p", 1, 1, 0, b"needle"))
+        assert await found() >= 8
+        monkeypatch.setattr(store._log, "drop_below", lost)
+        await ledger.compact("a")
+        await ledger.compact("b", drop_unkept=True)
+        monkeypatch.undo()
+        assert await found() >= 8
+        for name in "abcd":
+            await ledger.erase(name)
+        assert await found() == 0
+
+
+async def lost(*_: object) -> None:
+    raise StoreUnreachable("nats://there", "gone")
+
+
 def said_in(messages: Sequence[Message]) -> list[tuple[str, str | None, str, str, str]]:
     return [(each.id, each.parent_id, each.role, each.status, each.text) for each in messages]
 
@@ -501,12 +540,42 @@ async def test_a_stream_of_somebody_else_or_with_other_settings_is_refused(store
     with pytest.raises(StoreUnusable, match="not one of this"):
         await open_store(f"{base}stream=theirs&sync=trusted")
     info = await store._client.ask("STREAM.INFO." + store._log.layout.stream(0))
-    for change in ({"max_age": 10**12}, {"max_msgs_per_subject": 5}, {"discard": "old", "max_bytes": 10**6}):
+    for change in (
+        {"max_age": 10**12},
+        {"max_msgs_per_subject": 5},
+        {"max_msg_size": 5000},
+        {"discard": "old", "max_bytes": 10**6},
+    ):
         await store._client.ask("STREAM.UPDATE." + store._log.layout.stream(0), info["config"] | change)
         with pytest.raises(StoreUnusable, match=next(iter(change))):
             await open_store(store.path)
     await store._client.ask("STREAM.UPDATE." + store._log.layout.stream(0), info["config"] | {"max_bytes": 10**9})
     await (await open_store(store.path)).close()
+
+
+async def test_who_is_never_the_first_is_told_so(store: NatsStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def send(*_: Any, **__: Any) -> int:
+        raise Moved("others")
+
+    await store.append("s", new("x"))
+    monkeypatch.setattr(store._client, "send", send)
+    monkeypatch.setattr("stream.nats.client.PATIENCE_S", 0.3)
+    monkeypatch.setattr("stream.nats.appender.PATIENCE_S", 0.3)
+    for call in (store.append("s", new("y")), store.truncate("s", through=1), store.delete("s")):
+        with pytest.raises(StoreBusy, match="others were in the way"):
+            await call
+
+
+async def test_commands_take_a_log_there(tmp_path: Path) -> None:
+    (tmp_path / "kept.json").write_text('[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]')
+    url, said = SharedNats.url(), []
+    for words in ("import kept.json", "conversations --json", "compact kept", "verify", "show kept"):
+        command = [sys.executable, "-m", "ledger.admin", "--data", "l.db", "--log", url, *words.split()]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        done = await anyio.run_process(command, cwd=tmp_path, env=environment, check=False)
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout.decode())
+    assert "Hello!" in said[-1]
 
 
 async def test_two_openers_at_once_make_one_store() -> None:

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -14,12 +15,15 @@ import pytest
 
 from stream import NewEvent, Producer, SeqConflict, StoreUnreachable, StoreUnusable, StreamError, follow, open_store
 from stream.nats import client, open_nats
+from stream.testing.killing import Record, kill_while
+from tests.faults.sizes import size
 from tests.nats_server import NatsCluster, NatsServer, SharedNats, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from stream import EventStore
+    from stream.testing.killing import Job
 
 pytestmark = [pytest.mark.anyio, pytest.mark.faults]
 
@@ -167,6 +171,37 @@ async def test_kills_of_the_leader_of_three_lose_nothing_and_double_nothing() ->
         cluster.remove()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "job", ["all", *(pytest.param(job, marks=pytest.mark.heavy) for job in ("write", "many", "sweep", "snapshot"))]
+)
+async def test_what_a_killed_process_was_told_is_true(server: NatsServer, job: Job) -> None:
+    """The writing process is killed, and every third time the server right after it."""
+    chance, record, url = random.Random(), Record(), server.url()
+    rounds, longest_s = 0, 0.5
+    while rounds < size(smoke=4, full=40) or not record.acknowledged:
+        seed, after_s = chance.randrange(2**32), chance.uniform(0, longest_s)
+        record.add(await anyio.to_thread.run_sync(partial(kill_while, url, job, seed=seed, after_s=after_s)))
+        if chance.random() < 0.33:
+            server.kill()
+            server.start()
+        async with open_store(url) as store:
+            await record.check(store)
+            await record.retry(store)
+            await record.check(store)
+        rounds += 1
+        assert rounds < 200, "nothing was ever acknowledged"
+        longest_s += 0 if record.acknowledged else 0.2
+    print(f"{job}: {rounds} kills, {record.acknowledged} acknowledgements, 0 lost")
+
+
+async def open_other_and_lose_it(server: NatsServer) -> EventStore:
+    server.start()
+    store = await open_nats(server.url())
+    server.kill()
+    return store
+
+
 async def test_a_server_that_stays_away_is_told(server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "PATIENCE_S", 1.0)
     monkeypatch.setattr(client, "_REQUEST_S", 0.5)
@@ -184,6 +219,9 @@ async def test_a_server_that_stays_away_is_told(server: NatsServer, monkeypatch:
             ):
                 with pytest.raises(StoreUnreachable, match=r"server answers|has said"):
                     await call()
+        other = await open_other_and_lose_it(server)
+        with anyio.fail_after(5):
+            await other.close()
         server.start()
         with anyio.fail_after(20):
             while True:

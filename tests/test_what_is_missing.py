@@ -26,6 +26,7 @@ PARTS: Final = [
     ("stream.client", "httpx", "client"),
     ("stream.client", "httpx_sse", "client"),
     ("ledger.context.summarizer", "httpx", "summarizer"),
+    ("stream.nats", "nats", "nats"),
     ("stream.testing", "pytest", "testing"),
     ("stream.testing", "hypothesis", "testing"),
 ]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from stream.errors import InvalidEvent, SeqConflict
 from stream.nats.client import HEADER
-from stream.nats.errors import Moved, Unclear
 from stream.nats.state import NOWHERE, Mark, State, write_state
 from stream.records import NewEvent
 from stream.tables.chunks import MAX_CHUNK_EVENTS, checksum, chunk_place, join, pack
@@ -57,13 +56,10 @@ async def adopt(
                 return
             raise SeqConflict(stream_id, 0, place.state.head)
         sent = True
-        try:
-            if len(whole) == 1:
-                await log.client.send(*whole[0], expected=0)
-            else:
-                await log.client.send_batch(whole, name=secrets.token_hex(8), expected=0)
-        except Moved as moved:
-            raise Unclear(str(moved)) from moved
+        if len(whole) == 1:
+            await log.client.send(*whole[0], expected=0)
+        else:
+            await log.client.send_batch(whole, name=secrets.token_hex(8), expected=0)
 
     await log.client.again(once)
 

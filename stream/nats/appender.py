@@ -179,6 +179,10 @@ class Appender:
                 await self._try(lane, left, unclear)
             except Moved:
                 lane.forget()
+                if time.monotonic() > deadline:
+                    for request in left:
+                        request.refuse(self._log.client.busy())
+                    return
             except Unclear as error:
                 lane.forget()
                 if time.monotonic() > deadline:

@@ -14,9 +14,9 @@ import msgspec
 import nats.aio.client
 import nats.errors
 
-from stream.errors import StoreClosed, StoreUnreachable, StoreUnusable
+from stream.errors import StoreBusy, StoreClosed, StoreUnreachable, StoreUnusable
 from stream.home import Home
-from stream.nats.errors import FAILURES, NONE, Unclear, refusal
+from stream.nats.errors import FAILURES, NONE, Moved, Unclear, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -179,17 +179,24 @@ class Client:
         return await self.send(subject, data, own | {"Nats-Batch-Commit": "1"})
 
     async def again(self, once: Callable[[], Awaitable[T]]) -> T:
-        """Does what may be done twice until somebody answers. Raises `StoreUnreachable` after `PATIENCE_S`."""
+        """Does what may be done twice until somebody answers, and nobody is in the way.
+
+        Raises `StoreUnreachable` after `PATIENCE_S`, and `StoreBusy` where others have written all the while.
+        """
         deadline, pause_s = time.monotonic() + PATIENCE_S, 0.02
         while True:
             self.check()
             try:
                 return await once()
-            except (*FAILURES, Unclear) as error:
+            except (*FAILURES, Unclear, Moved) as error:
                 if time.monotonic() > deadline:
-                    raise self._unreachable(error) from error
+                    raise (self.busy() if isinstance(error, Moved) else self._unreachable(error)) from error
             await asyncio.sleep(random.uniform(0.2, 1) * pause_s)  # noqa: S311 - jitter, no secret
             pause_s = min(pause_s * 2, 0.5)
+
+    def busy(self) -> StoreBusy:
+        """What is raised where others were always faster."""
+        return StoreBusy(f"{self.path}: others were in the way for {PATIENCE_S:.0f} s: try again")
 
     def outcome_unknown(self, error: BaseException) -> StoreUnreachable:
         """What is raised where something may have been stored."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from stream.limits import MAX_PAGE_BYTES
 from stream.nats.client import ROLLUP, Raw
-from stream.nats.errors import Moved, Unclear, refusal
+from stream.nats.errors import refusal
 from stream.nats.state import NOWHERE, Mark, Place, State, read_mark, read_state, write_mark
 from stream.tables.chunks import split_within
 
@@ -92,10 +92,7 @@ class Log:
             raw = await self.client.last(home, subject)
             kept = None if raw is None else read_mark(stream_id, raw.data)
             if kept is None or (kept.epoch, kept.seq) < (mark.epoch, mark.seq):
-                try:
-                    await self.client.send(subject, write_mark(mark), ROLLUP, expected=raw.js if raw else 0)
-                except Moved as moved:
-                    raise Unclear(str(moved)) from moved
+                await self.client.send(subject, write_mark(mark), ROLLUP, expected=raw.js if raw else 0)
 
         await self.client.again(once)
 

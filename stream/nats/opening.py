@@ -125,9 +125,10 @@ def _check_config(address: Address, layout: Layout, shard: int, config: dict[str
     wanted = _config(layout, shard, address.replicas or config.get("num_replicas", 1))
     for key in ("description", "discard" if config.get("max_bytes", -1) < 0 else ""):
         wanted.pop(key, None)
-    wanted |= {"max_age": 0, "max_msgs": -1, "max_msgs_per_subject": -1, "deny_purge": False, "sealed": False, "no_ack": False}
+    wanted |= {"max_age": 0, "max_msgs": -1, "max_msgs_per_subject": -1, "max_msg_size": -1, "persist_mode": "default"}
+    wanted |= {"deny_purge": False, "sealed": False, "no_ack": False, "subject_transform": None}
     for key, value in wanted.items():
-        found = config.get(key, value if key.startswith(("max_", "deny_", "sealed", "no_")) else None)
+        found = config.get(key, value if key.startswith(("max_", "deny_", "sealed", "no_", "persist_")) else None)
         if key == "republish" and isinstance(found, dict):
             found = {name: found.get(name) for name in layout.republish(shard)}
         if found != value:

@@ -103,9 +103,9 @@ class NatsSnapshots:
         others = [other for other in kept.entries if other.last_seq != snapshot.last_seq]
         try:
             await self._put_list(stream_id, projector, kept, sorted([*others, entry], key=lambda each: each.last_seq))
-        except Moved as moved:
+        except Moved:
             await self._drop_bodies(stream_id, [entry])
-            raise Unclear(str(moved)) from moved
+            raise
         except Unclear:
             sent.append((kept.js, entry))
             raise
@@ -144,8 +144,6 @@ class NatsSnapshots:
             check_dispensable(stream_id, projector, last_seq, bounds, stored)
         try:
             await self._put_list(stream_id, projector, kept, [entry for entry in kept.entries if entry not in gone])
-        except Moved as moved:
-            raise Unclear(str(moved)) from moved
         except Unclear:
             sent[:] = gone
             raise

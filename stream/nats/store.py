@@ -11,10 +11,10 @@ import anyio
 from stream.admission import admit, check_adoption, prepare
 from stream.errors import CorruptEvent, SeqConflict, StoreClosed, StreamError, Truncated
 from stream.limits import Limits, check_id, check_position, check_prefix
+from stream.logger import Logger
 from stream.nats.adoption import adopt
 from stream.nats.appender import Appender
 from stream.nats.client import HEADER, ROLLUP
-from stream.nats.errors import Moved, Unclear
 from stream.nats.feed import Feed
 from stream.nats.layout import untoken
 from stream.nats.signals import Signals
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from stream.records import NewEvent
 
 T = TypeVar("T")
+_LOG: Final = Logger("tailfold.stream")
 _PAGE_STREAMS: Final = 64
 _MAX_APPEND_EVENTS: Final = 1000
 _HEADER_BYTES: Final = 16 * 1024
@@ -254,6 +255,8 @@ class NatsStore:
         if through > bounds.head:
             raise ValueError(f"stream {stream_id!r} ends at {bounds.head}, it can't be truncated through {through}")
         if through <= bounds.floor:
+            if bounds.floor:  # what others have left
+                self._begin(self._sweep(stream_id, place, bounds.floor, place.js))
             return bounds
         raised = Bounds(through, bounds.head, bounds.origin)
         js = await self._mark(stream_id, place, raised)
@@ -277,17 +280,16 @@ class NatsStore:
         """Says in a message without events what the bounds are from now on, if the log is where it was; its number."""
         state = State(bounds.head, 0, bounds.floor, bounds.origin, place.moved_at, marks=place.state.marks)
         subject = self._log.layout.log(stream_id)
-        try:
-            return await self._client.send(subject, b"", {HEADER: write_state(state), **(headers or {})}, expected=place.js)
-        except Moved as moved:
-            raise Unclear(str(moved)) from moved
+        return await self._client.send(subject, b"", {HEADER: write_state(state), **(headers or {})}, expected=place.js)
 
     async def _sweep(self, stream_id: str, place: Place, through: int, js: int) -> None:
         """Lets go of the messages below the floor; the last one of a log is never let go of, for it says where that is."""
-        with contextlib.suppress(StreamError):  # the next truncation does it, too
+        try:
             if through < place.state.head:
                 js = await self._log.begin(stream_id, place, through)
             await self._log.drop_below(stream_id, js)
+        except StreamError as error:  # the next truncation does it, too
+            _LOG.warning("stream.sweep_stopped", path=self.path, error=type(error).__name__)
 
     def _changed(self, stream_id: str) -> None:
         self._appender.forget(stream_id)
