@@ -16,7 +16,7 @@ from stream.opening import sqlite_path
 from stream.sqlite import MEMORY, Durability, SqliteStore, open_database
 from stream.tables.store import TableStore
 from stream.tasks import finish_anyway
-from stream.urls import is_nats, is_postgres, shown_url
+from stream.urls import is_nats, is_postgres, is_server, shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +59,7 @@ def open_ledger(
     if read_only and MEMORY_URL in (url, log):
         raise ValueError("memory: begins empty, there is nothing to look at: open it without read_only")
     for place in (url, log or ""):
-        if read_only and (is_postgres(place) or is_nats(place)):
+        if read_only and is_server(place):
             raise StoreUnusable(shown_url(place), "read_only looks at a copy of a file: open it without")
     if is_nats(url):
         raise StoreUnusable(

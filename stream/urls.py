@@ -19,6 +19,11 @@ def is_nats(url: str) -> bool:
     return url.startswith("nats://")
 
 
+def is_server(url: str) -> bool:
+    """Whether what it names is no file of this machine."""
+    return is_postgres(url) or is_nats(url)
+
+
 def shown_url(url: str) -> str:
     """The URL as it may be printed; a path as it is.
 

@@ -14,7 +14,7 @@ from ledger.admin.options import AsJson, refuse_to_write
 from ledger.admin.output import print_json, print_line
 from ledger.transfer.copies import copy_ledger
 from stream.opening import MEMORY
-from stream.urls import is_postgres, shown_url
+from stream.urls import is_server, shown_url
 
 
 def copy(
@@ -42,7 +42,7 @@ def copy(
 
     async def job() -> None:
         async with AsyncExitStack() as stack:
-            is_file = not any(is_postgres(place) for place in (source, from_log or ""))
+            is_file = not any(is_server(place) for place in (source, from_log or ""))
             theirs = await stack.enter_async_context(open_ledger(source, log=from_log, create=False, read_only=is_file))
             ours = await stack.enter_async_context(open_ledger(target, log=to_log))
             done = [one async for one in copy_ledger(theirs.engine, ours.engine, work)]

@@ -93,10 +93,10 @@ def is_read_only(settings: Settings) -> bool:
         return settings.read_only
     from stream.opening import MEMORY, sqlite_path  # noqa: PLC0415 - with the rest of what help does not need
     from stream.sqlite.place import can_be_written  # noqa: PLC0415
-    from stream.urls import is_nats, is_postgres  # noqa: PLC0415
+    from stream.urls import is_server  # noqa: PLC0415
 
     urls = [url for url in (settings.data, settings.log) if url is not None and url != MEMORY]
-    files = [url for url in urls if not is_nats(url) and not is_postgres(url)]
+    files = [url for url in urls if not is_server(url)]
     return not all(map(can_be_written, map(sqlite_path, files)))
 
 

@@ -16,7 +16,7 @@ from stream.sqlite import backup as files
 from stream.sqlite.files import discard
 from stream.sqlite.place import absolute
 from stream.sqlite.scripts import read_scripts
-from stream.urls import is_nats, is_postgres, shown_url
+from stream.urls import is_nats, is_server, shown_url
 
 if TYPE_CHECKING:
     import sqlite3
@@ -119,7 +119,7 @@ def place_of(url: str, tool: str) -> str:
     """The path of the file at a URL. Raises `StoreUnusable` for other URLs; `tool` as for `file_of`."""
     if url == MEMORY:
         raise _no_memory()
-    if is_postgres(url) or is_nats(url):
+    if is_server(url):
         raise _not_for_servers(shown_url(url), tool)
     return sqlite_path(url)
 
