@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stream import Event, NewEvent, Producer, SeqConflict, open_store
+from stream import Event, NewEvent, Producer, SeqConflict, StreamError, open_store
 from stream.postgres import PostgresStore
 from tests.faults.children import Parent, together
 from tests.faults.sizes import size
@@ -264,7 +264,7 @@ async def test_canary_a_feed_whose_number_is_drawn_without_a_lock_is_caught(chan
         for _ in range(20):
             await feed_of(url, chance)
 
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, StreamError)):  # the schema's own rules may hear it first
         await many_times()
 
 
