@@ -77,7 +77,7 @@ async def restore(backup: str, url: str, *, log_backup: str | None = None, log: 
     if MEMORY in (url, log):
         raise _no_memory()
     for place in (url, log or ""):
-        if is_postgres(place):
+        if is_server(place):
             raise _not_for_servers(shown_url(place), "pg_restore")
     target = sqlite_path(url)
     if log_backup is None or log is None:
