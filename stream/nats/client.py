@@ -165,7 +165,7 @@ class Client:
         return int(answer["seq"])
 
     async def send_batch(self, messages: Sequence[tuple[str, bytes, dict[str, str], int | None]], *, name: str) -> int:
-        """As `send`, several as a whole, each where its subject was expected; returns the number of the last one."""
+        """As `send`, several as a whole, each where its subject was expected; gives the number of the last one."""
         last = len(messages)
         try:
             for number, (subject, data, headers, expected) in enumerate(messages, 1):
