@@ -265,9 +265,12 @@ async def test_a_batch_that_was_torn_is_no_stream(store: NatsStore) -> None:
     """As a server leaves it that died while it stored an adoption: what is stored behind it tells that nothing follows."""
     subject = store._log.layout.log("s")
     await store._client.send(subject, b"", {HEADER: write_state(State(5, 0, 2, left=3))}, expected=0)
+    assert (await store.changes()).streams == []
+    assert [info async for info in store.streams()] == []
     assert await store.bounds("s") == Bounds(0, 0)
     assert await store.append("s", new("x")) == AppendResult(1, 1)
     assert await texts(store) == ["x"]
+    assert (await store.changes()).spans == [(0, 1)]
 
 
 async def test_damage_is_named(store: NatsStore) -> None:
