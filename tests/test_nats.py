@@ -265,9 +265,12 @@ async def test_a_batch_that_was_torn_is_no_stream(store: NatsStore) -> None:
     """As a server leaves it that died while it stored an adoption: what is stored behind it tells that nothing follows."""
     subject = store._log.layout.log("s")
     await store._client.send(subject, b"", {HEADER: write_state(State(5, 0, 2, left=3))}, expected=0)
+    assert (await store.changes()).streams == []
+    assert [info async for info in store.streams()] == []
     assert await store.bounds("s") == Bounds(0, 0)
     assert await store.append("s", new("x")) == AppendResult(1, 1)
     assert await texts(store) == ["x"]
+    assert (await store.changes()).spans == [(0, 1)]
 
 
 async def test_damage_is_named(store: NatsStore) -> None:
@@ -576,6 +579,36 @@ async def test_commands_take_a_log_there(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         said.append(done.stdout.decode())
     assert "Hello!" in said[-1]
+
+
+@pytest.mark.parametrize("lossy", [False, True])
+async def test_of_appends_to_many_streams_at_once_each_gets_its_own_answer(store: NatsStore, *, lossy: bool) -> None:
+    """They go in batches, which the server refuses as a whole where one of them can't go in."""
+    other = await open_nats(store.path)
+    names = [f"s{n}" for n in range(40)]
+    await asyncio.gather(*(store.append(name, new("first")) for name in names))
+    for name in names[::7]:  # this process does not know of it
+        await other.append(name, new("other"))
+    send, batches = store._client.send_batch, list[int]()
+
+    async def count(messages: Any, **options: Any) -> int:
+        batches.append(len(messages))
+        return await send(messages, **options)
+
+    store._client.send_batch = count  # type: ignore[method-assign]
+    late = Lossy(store, random.Random(1), 0.5 if lossy else 0)
+    tries = [store.append(name, new("mine"), expected_seq=1) for name in names]
+    results = await asyncio.gather(*tries, return_exceptions=True)
+    await asyncio.gather(*late.late)
+    for n, (name, result) in enumerate(zip(names, results, strict=True)):
+        if n % 7:
+            assert result == AppendResult(2, 2)
+            assert await texts(other, name) == ["first", "mine"]
+        else:
+            assert isinstance(result, SeqConflict)
+            assert await texts(other, name) == ["first", "other"]
+    assert max(batches) > 30
+    await other.close()
 
 
 async def test_two_openers_at_once_make_one_store() -> None:

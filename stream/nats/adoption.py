@@ -44,7 +44,7 @@ async def adopt(
     ]
     messages.append(_write(stream_id, chunks[-1] if chunks else [], name, State(head, 0, floor, origin, marks=marks)))
     subject = log.layout.log(stream_id)
-    whole = [(subject, data, headers) for _, data, headers in messages]
+    whole = [(subject, data, headers, None if number else 0) for number, (_, data, headers) in enumerate(messages)]
 
     sent = False
 
@@ -57,9 +57,9 @@ async def adopt(
             raise SeqConflict(stream_id, 0, place.state.head)
         sent = True
         if len(whole) == 1:
-            await log.client.send(*whole[0], expected=0)
+            await log.client.send(*whole[0][:3], expected=0)
         else:
-            await log.client.send_batch(whole, name=secrets.token_hex(8), expected=0)
+            await log.client.send_batch(whole, name=secrets.token_hex(8))
 
     await log.client.again(once)
 

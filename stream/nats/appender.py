@@ -19,6 +19,7 @@ import msgspec
 
 from stream.admission import Append, admit
 from stream.errors import StoreClosed, StreamError
+from stream.nats.batches import Batches
 from stream.nats.client import HEADER, PATIENCE_S
 from stream.nats.errors import Moved, Unclear
 from stream.nats.state import Mark, Place, State, write_state
@@ -101,6 +102,7 @@ class Appender:
         self._clock_ms = clock_ms
         self._stored = stored
         self._lanes: OrderedDict[str, _Lane] = OrderedDict()
+        self._batches = [Batches(log.client) for _ in range(log.layout.shards)]
         self._prefix = secrets.token_bytes(NAMED_BYTES - 8)
 
     def append(self, append: Append) -> asyncio.Future[AppendResult]:
@@ -257,7 +259,8 @@ class Appender:
         )
         subject = self._log.layout.log(lane.stream_id)
         try:
-            js = await self._log.client.send(subject, data, {HEADER: write_state(state)}, expected=place.js)
+            batches = self._batches[self._log.layout.shard_of(lane.stream_id)]
+            js = await batches.send(subject, data, {HEADER: write_state(state)}, expected=place.js)
         except Unclear:
             unclear.append(_Attempt(place.js, place.state.head, [(request, request.last) for request in planned]))
             raise

@@ -19,7 +19,7 @@ from stream.home import Home
 from stream.nats.errors import FAILURES, NONE, Moved, Unclear, refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from nats.aio.msg import Msg
 
@@ -164,13 +164,13 @@ class Client:
             raise refusal(refused, self.path)
         return int(answer["seq"])
 
-    async def send_batch(self, messages: list[tuple[str, bytes, dict[str, str]]], *, name: str, expected: int) -> int:
-        """As `send`, several on one subject as a whole; returns the number of the last one."""
+    async def send_batch(self, messages: Sequence[tuple[str, bytes, dict[str, str], int | None]], *, name: str) -> int:
+        """As `send`, several as a whole, each where its subject was expected; gives the number of the last one."""
         last = len(messages)
         try:
-            for number, (subject, data, headers) in enumerate(messages, 1):
+            for number, (subject, data, headers, expected) in enumerate(messages, 1):
                 own = headers | {"Nats-Batch-Id": name, "Nats-Batch-Sequence": str(number)}
-                if number == 1:
+                if expected is not None:
                     own[EXPECTED] = str(expected)
                 if number < last:
                     await self.driver.publish(subject, data, headers=own)

@@ -134,6 +134,8 @@ class Feed:
                 continue
             stream_id = untoken(name)
             state = read_state(stream_id, raw.said)
+            if state.left:  # the last of its batch tells, if it is there
+                continue
             if raw.js <= through:
                 after = state.head - state.n if 0 < state.since <= since else 0
                 moves.setdefault(stream_id, _Move(after, 0)).head = state.head
