@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import pytest
 from msgspec.structs import replace
 
 from stream import EventStore
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from stream.nats import NatsStore
 
-__all__ = ["BACKENDS", "Backend", "Memory", "Sqlite", "Store", "flip"]
+__all__ = ["BACKENDS", "PLACES", "SERVERS", "Backend", "Memory", "Sqlite", "Store", "flip"]
 
 Store = EventStore
 
@@ -127,3 +128,6 @@ BACKENDS: dict[str, type[Memory | Sqlite | Postgres | Nats]] = {
     "nats": Nats,
     "nats-shards": ShardedNats,
 }
+SERVERS: Final = ("postgres", "nats", "nats-shards")
+"""Those of them that are asked only a part by default: all of it when there is time."""
+PLACES: Final = [pytest.param(name, marks=pytest.mark.heavy if name in SERVERS else ()) for name in BACKENDS]

@@ -11,7 +11,7 @@ import structlog
 from hypothesis import settings
 
 from ledger import open_ledger
-from tests.backends import BACKENDS, Backend, Store
+from tests.backends import BACKENDS, PLACES, Backend, Store
 from tests.fork_server import COMMANDS
 from tests.ledger_places import LEDGERS, place_of
 from tests.nats_server import SharedNats
@@ -70,7 +70,7 @@ async def ledger(request: pytest.FixtureRequest, tmp_path: Path, anyio_backend: 
         yield opened
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=PLACES)
 async def backend(request: pytest.FixtureRequest, tmp_path: Path, anyio_backend: object) -> AsyncIterator[Backend]:
     """The place a store lives in: `reopen` is the one hook of the contract."""
     del anyio_backend

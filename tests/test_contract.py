@@ -10,14 +10,26 @@ from hypothesis import settings
 
 from stream import NewEvent, open_store
 from stream.testing import CASES, Case, SqliteBackend, state_machine
-from tests.backends import BACKENDS, Nats
+from tests.backends import BACKENDS, SERVERS, Nats
 from tests.faults.sizes import FULL
 
 pytestmark = pytest.mark.anyio
 LOOPS = {"asyncio": False, "uvloop": True}
 ON_UVLOOP_TOO = ("stream.testing.contract.appending", "stream.testing.contract.disturbing", "stream.testing.contract.following")
+AT_ONCE = [
+    (name, "asyncio", f"stream.testing.contract.{module}")
+    for name in ("postgres", "nats")
+    for module in ("appending", "changing", "sharing")
+]
+"""What servers are asked by default."""
 RUNS = [
-    pytest.param(("asyncio", {"use_uvloop": LOOPS[loop]}), name, case, id=f"{case.name}-{name}-{loop}")
+    pytest.param(
+        ("asyncio", {"use_uvloop": LOOPS[loop]}),
+        name,
+        case,
+        id=f"{case.name}-{name}-{loop}",
+        marks=pytest.mark.heavy if name in SERVERS and (name, loop, case.claim.__module__) not in AT_ONCE else (),
+    )
     for case in CASES
     for name, make in BACKENDS.items()
     for loop in LOOPS
@@ -68,5 +80,5 @@ class TemporarySqlite(SqliteBackend):
 TestSqliteAnswersAsMemoryDoes = state_machine(TemporarySqlite).TestCase
 TestSqliteAnswersAsMemoryDoes.settings = settings(max_examples=25, stateful_step_count=25, deadline=None, print_blob=True)
 
-TestNatsAnswersAsMemoryDoes = state_machine(Nats).TestCase
+TestNatsAnswersAsMemoryDoes = pytest.mark.heavy(state_machine(Nats).TestCase)
 TestNatsAnswersAsMemoryDoes.settings = settings(max_examples=25, stateful_step_count=25, deadline=None, print_blob=True)

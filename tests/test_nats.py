@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ledger import Ledger
     from projector import Message
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stream import EventStore
     from stream.testing.killing import Job
 
-pytestmark = [pytest.mark.anyio, pytest.mark.faults]
+pytestmark = [pytest.mark.anyio, pytest.mark.faults, pytest.mark.heavy]
 
 
 @pytest.fixture

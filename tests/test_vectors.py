@@ -11,18 +11,30 @@ import pytest
 
 from tests.vectors import find_op
 from tests.vectors.__main__ import main
+from tests.vectors.engines import Engines
 from tests.vectors.running import read_folder, run_case
 
 VECTORS = Path(__file__).parents[1].parent / "shared" / "vectors"
 CASES = [(name, case) for name, cases in (read_folder(VECTORS) if VECTORS.is_dir() else {}).items() for case in cases]
 
 
+ON_SERVERS = ("log.json", "branches.json")
 THERE = [(name, case) for name, case in CASES if find_op(name.removesuffix(".json"), case["given"]["op"])]
 
 
 @pytest.mark.parametrize(("name", "case"), [pytest.param(name, case, id=f"{name}:{case['id']}") for name, case in THERE])
 def test_every_vector_holds(name: str, case: dict[str, Any]) -> None:
     outcome = run_case(name.removesuffix(".json"), case)
+    assert outcome.verdict == "passed", outcome.why
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    ("name", "case"), [pytest.param(name, case, id=f"{name}:{case['id']}") for name, case in THERE if name in ON_SERVERS]
+)
+def test_every_vector_of_logs_and_branches_holds_on_servers(name: str, case: dict[str, Any]) -> None:
+    with Engines.all():
+        outcome = run_case(name.removesuffix(".json"), case)
     assert outcome.verdict == "passed", outcome.why
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from stream import EventStore
     from stream.database import Sql
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
 SEEDS = size(smoke=60, full=1000)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stream import EventStore
     from stream.database import Sql
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
 
 
 def server() -> PostgresServer:

@@ -20,7 +20,7 @@ from tests.postgres_server import Shared
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
 PATIENCE_S = 1.0
 
 

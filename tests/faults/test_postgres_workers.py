@@ -22,7 +22,7 @@ from tests.postgres_server import Shared
 if TYPE_CHECKING:
     from tests.faults.children import Parent
 
-pytestmark = [pytest.mark.anyio, pytest.mark.faults]
+pytestmark = [pytest.mark.anyio, pytest.mark.faults, pytest.mark.heavy]
 CONVERSATIONS: Final = ("one", "two")
 ROUNDS: Final = size(smoke=4, full=60)
 LIMIT_S: Final = 60

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import structlog
 
+from tests.vectors.engines import Engines
 from tests.vectors.running import BadFileError, read_folder, run_case
 
 
@@ -26,7 +27,8 @@ def main(arguments: list[str]) -> int:
     for name, cases in files.items():
         counts: Counter[str] = Counter()
         for case in cases:
-            outcome = run_case(name.removesuffix(".json"), case)
+            with Engines.all():
+                outcome = run_case(name.removesuffix(".json"), case)
             counts[outcome.verdict] += 1
             if outcome.verdict == "failed":
                 print(_printable(f"{name}: {case['id']} failed: {outcome.why}"))

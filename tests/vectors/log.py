@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from stream import Event, EventStore, NewEvent, Producer, Snapshot, StreamError, follow, retain
 from tests.backends import BACKENDS, Backend, Store
+from tests.vectors.engines import Engines
 from tests.vectors.values import ErrorNames, NotThereError
 
 if TYPE_CHECKING:
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 
 def run_steps(given: dict[str, Any]) -> dict[str, Any]:
     answers = {}
-    for name, make in BACKENDS.items():
+    for name in Engines.names():
         with tempfile.TemporaryDirectory() as folder:
-            answers[name] = asyncio.run(_run(make(Path(folder)), given["steps"]))
+            answers[name] = asyncio.run(_run(BACKENDS[name](Path(folder)), given["steps"]))
     first = answers["memory"]
     for name, answer in answers.items():
         if answer != first:
