@@ -138,6 +138,15 @@ def test_results_follow_their_calls_in_order_and_errors_are_told() -> None:
     assert "results are sent in the order of their calls" in what(export.repairs)
 
 
+def test_what_only_a_model_says_is_not_said_by_a_user() -> None:
+    code = {"executableCode": {"code": "1", "language": "PYTHON"}}
+    block = Block("server_tool_call", 0, "", sealed=True, opaque=opaque("google", json.dumps(code)))
+    export = write([message("u", "user", text_block("run it"), block), message("a", "assistant", block)])
+    assert validate_gemini(export.payload) == []
+    assert [content["parts"] for content in export.payload["contents"]] == [[text("run it")], [code]]
+    assert what(export.losses) == ["a server_tool_call of a user: only a model has one"]
+
+
 def test_a_call_that_nobody_answered_is_closed_and_denied_ones_are_named() -> None:
     path = [user("u"), message("a", "assistant", call("x"), call("y")), result("ry", "y", "no", status="denied"), user("v")]
     export = write(path)

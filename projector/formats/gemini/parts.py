@@ -31,6 +31,8 @@ _KEPT: Final = {
     "media": ("inlineData", "fileData"),
 }
 """What a part that was kept as it came may be, by the kind of its block. Calls and their results are always written anew."""
+OF_MODELS: Final = frozenset({"executableCode", "codeExecutionResult", "toolCall"})
+"""Parts that are none of a user."""
 _MEDIA: Final = {"inlineData": "data", "fileData": "fileUri"}
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from projector.formats.format import Export
-from projector.formats.gemini.parts import ERROR, OUTPUT, SHELL, names_its_call, write_part, write_result
+from projector.formats.gemini.parts import ERROR, OF_MODELS, OUTPUT, SHELL, names_its_call, write_part, write_result
 from projector.formats.gemini.rules import RULES
 from projector.formats.gemini.stream_reader import PROVIDER
 from projector.formats.outgoing.instructions import lead_with_instructions
@@ -94,6 +94,8 @@ class _Writer:
             return self._lose("media without bytes or an address that Gemini takes", message, block)
         if is_own and write_part(block) is None:
             return self._lose(f"a {block.kind} that says nothing", message, block)
+        if message.role != "assistant" and block.sealed and not OF_MODELS.isdisjoint(write_part(block) or ()):
+            return self._lose(f"a {block.kind} of a user: only a model has one", message, block)
         if block.kind == "tool_call":
             if block.approval is not None:
                 self._lose("the answer about the approval", message, block)
