@@ -37,7 +37,9 @@ def read_address(url: str) -> Address:
     name = shown_url(url)
     try:
         parts = urlsplit(url)
-        _ = parts.port
+        user, at, hosts = parts.netloc.rpartition("@")
+        dsns = [parts._replace(netloc=user + at + host) for host in hosts.split(",")]
+        _ = [each.port for each in dsns]
     except ValueError:  # what it says may be a piece of a password
         raise StoreUnusable(name, UNREADABLE) from None
     options = parse_qsl(parts.query, keep_blank_values=True)
@@ -48,6 +50,4 @@ def read_address(url: str) -> Address:
     if wake not in _WAKES:
         raise StoreUnusable(name, f"wake={wake!r} is unknown: say wake=listen, or wake=poll behind a pooler")
     theirs = "&".join(f"{quote(key)}={quote(value)}" for key, value in options if key not in _OURS)
-    user, at, hosts = parts.netloc.rpartition("@")
-    dsns = tuple(urlunsplit(parts._replace(netloc=user + at + host, query=theirs)) for host in hosts.split(","))
-    return Address(dsns, name, schema, wake)
+    return Address(tuple(urlunsplit(each._replace(query=theirs)) for each in dsns), name, schema, wake)
