@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from stream import NewEvent, open_store
+from stream import NewEvent, StoreBusy, open_store
 from stream.sqlite import SqliteStore
+from stream.sqlite.sweeping import Sweeper
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,6 +56,26 @@ async def test_what_a_crash_left_is_swept_after_the_next_opening(tmp_path: Path)
         assert [event.seq for event in await again.read("s", after=650)] == list(range(651, 701))
         await again.settle()
         assert rows(tmp_path / "a.db") == 50
+
+
+async def test_a_sweep_that_meets_an_error_is_gone_on_with_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await filled(tmp_path / "a.db", 200)
+    await store.append("other", [NewEvent("t", b"")])
+
+    async def refuse(*_: Any) -> bool:
+        raise StoreBusy("for a moment")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Sweeper, "_sweep_slice", refuse)
+        await store.truncate("s", through=150)
+        await store.settle()
+    assert rows(tmp_path / "a.db") == 201
+    await store.truncate("other", through=1)
+    await store.settle()
+    assert rows(tmp_path / "a.db") == 50
+    await store.close()
 
 
 async def test_closing_in_the_middle_of_a_sweep_loses_nothing_and_goes_on_later(tmp_path: Path) -> None:

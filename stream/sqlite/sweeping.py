@@ -1,28 +1,21 @@
-"""Sweeps rows that lie below the floor, in small slices between the appends, best effort.
-
-Nothing depends on how far this has come: every reader looks at the floor. What a crash leaves is swept after the
-next opening.
-"""
+"""Sweeps rows that lie below the floor, in small slices between the appends."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from stream.errors import StoreClosed, StreamError
-from stream.logger import Logger
 from stream.sqlite.batch_packing import pack_batches
 from stream.sqlite.batches import OF_KEYS, OF_STREAM, heads_of
+from stream.tables.sweeper import TableSweeper
 
 if TYPE_CHECKING:
     from stream.database import Sql
     from stream.sqlite.database import Database
 
-_LOG: Final = Logger("tailfold.stream")
 _FIRST_SLICE_ROWS: Final = 32
 _MIN_SLICE_ROWS: Final = 8
 _MAX_SLICE_ROWS: Final = 512
@@ -48,56 +41,19 @@ SELECT name FROM streams AS s WHERE name > ?1 AND floor > 0 AND (
   OR EXISTS (SELECT 1 FROM appends AS t WHERE t.stream = s.id AND t.last <= s.floor)) ORDER BY name LIMIT 500"""
 
 
-class Sweeper:
-    """One sweep at a time; streams wait for their turn."""
+class Sweeper(TableSweeper):
+    """Deletes appends and chunks, and packs the batches that hold such rows."""
 
     def __init__(self, database: Database) -> None:
+        super().__init__(database.path)
         self._database = database
-        self._waiting: OrderedDict[str, None] = OrderedDict()
-        self._task: asyncio.Task[None] | None = None
-        self._resumed = False
         self._slice_rows = _FIRST_SLICE_ROWS
 
-    def sweep(self, stream_id: str) -> None:
-        """Begins to sweep a stream, without waiting for it."""
-        self._waiting[stream_id] = None
-        self._start()
-
-    def resume(self) -> None:
-        """Sweeps what an earlier process has left."""
-        self._resumed = True
-        self._start()
-
-    async def settled(self) -> None:
-        """Waits until nothing is left to sweep."""
-        if self._task is not None:
-            await asyncio.wait([self._task])
-
-    async def close(self) -> None:
-        """Stops after the slice that is under way."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-
-    def _start(self) -> None:
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name=f"tailfold sweeper of {self._database.path}")
-
-    async def _run(self) -> None:
-        try:
-            if self._resumed:
-                self._resumed = False
-                await self._find_left()
-            while self._waiting:
-                stream_id, _ = self._waiting.popitem(last=False)
-                await self._empty_batches(stream_id)
-                for table in _TABLES:
-                    while await self._sweep_slice(table, stream_id):
-                        pass
-        except StoreClosed:
-            pass  # the next opening goes on
-        except StreamError as error:
-            _LOG.warning("stream.sweep_stopped", path=self._database.path, error=type(error).__name__)
+    async def _sweep(self, stream_id: str) -> None:
+        await self._empty_batches(stream_id)
+        for table in _TABLES:
+            while await self._sweep_slice(table, stream_id):
+                pass
 
     async def _empty_batches(self, stream_id: str) -> None:
         """Packs the batches up to the last one in which a stream has something below its floor: that goes with them.
@@ -129,15 +85,15 @@ class Sweeper:
         await asyncio.sleep(max(4 * took_s, _MIN_PAUSE_S))
         return swept > 0
 
-    async def _find_left(self) -> None:
+    async def _find_left(self) -> list[str]:
         heads = [heads_of(row[0]) for row in await self._database.read("SELECT heads FROM batches")]
         keys = json.dumps(list({key for each in heads for key in each}))
-        for key, name, floor in await self._database.read(OF_KEYS, (keys,)) if heads else ():
-            if any(each.get(key, floor + 1) <= floor for each in heads):
-                self._waiting[name] = None
+        streams = await self._database.read(OF_KEYS, (keys,)) if heads else []
+        left = [name for key, name, floor in streams if any(each.get(key, floor + 1) <= floor for each in heads)]
         last = ""
         while rows := await self._database.read(_LEFT, (last,)):
             if not isinstance(rows[-1][0], str) or rows[-1][0] <= last:  # a damaged index would lead round in circles
-                return
-            self._waiting.update((name, None) for (name,) in rows)
+                break
+            left += [name for (name,) in rows]
             last = rows[-1][0]
+        return left
