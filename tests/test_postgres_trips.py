@@ -72,7 +72,7 @@ async def test_a_look_that_once_took_one_statement_sees_one_moment_when_it_takes
             assert await store.database.look(job) == [[(1,)]]
         more.append("SELECT pg_sleep(0.3)::text")
         before = store.database.trips
-        looking = store.database.begin(store.database.look(job))
+        looking = store.database.ongoing.begin(store.database.look(job))
         await _seen(other, "pg_sleep")
         await other.append("s", [NewEvent("t", b"")])
         first, _, last = await looking

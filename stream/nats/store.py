@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
@@ -20,12 +20,13 @@ from stream.nats.layout import untoken
 from stream.nats.signals import Signals
 from stream.nats.snapshots import NatsSnapshots
 from stream.nats.state import NOWHERE, State, write_state
+from stream.ongoing import OngoingWork
 from stream.records import AppendResult, Bounds, Changes, Event, Producer, StreamInfo
 from stream.tasks import finish_anyway
 from stream.wakeups import ANY, await_signal
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
     from stream.nats.client import Client
     from stream.nats.log import Log
@@ -60,8 +61,7 @@ class NatsStore:
         self._appender = Appender(log, limits, clock_ms, self._signals.tell)
         self._feed = Feed(log, incarnation)
         self._snapshots = NatsSnapshots(log, limits.append_bytes, self._run)
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._left: set[asyncio.Task[Any]] = set()
+        self._ongoing = OngoingWork(self._check)
         self._closing = False
 
     @property
@@ -85,15 +85,12 @@ class NatsStore:
         if not append.events:
             head = (await self.bounds(stream_id)).head
             return admit(append, head=head, watermark=None, earlier=None) or AppendResult(head + 1, head)
-        self._check()
-        if self._left:
-            await asyncio.wait(set(self._left))
-            self._check()
+        await self._ongoing.pass_left()
         answer = self._appender.append(append)
         try:
             return await answer
         except asyncio.CancelledError:
-            self._leave(self._begin(self._appender.landed(stream_id)))
+            self._ongoing.leave(self._ongoing.begin(self._appender.landed(stream_id)))
             raise
 
     async def adopt(
@@ -209,8 +206,7 @@ class NatsStore:
     async def settle(self) -> None:
         """Waits until what lies below the floors is let go of; nothing but the room it takes depends on it."""
         self._check()
-        while self._tasks:
-            await asyncio.wait(set(self._tasks))
+        await self._ongoing.settled()
 
     async def close(self) -> None:
         """See `EventStore.close`."""
@@ -224,8 +220,7 @@ class NatsStore:
         with anyio.CancelScope(shield=True):
             await self._signals.close()
             await self._appender.close()
-            while self._tasks:
-                await asyncio.wait(set(self._tasks))
+            await self._ongoing.settled()
             await self._client.close()
 
     async def _names(self) -> list[str]:
@@ -256,11 +251,11 @@ class NatsStore:
             raise ValueError(f"stream {stream_id!r} ends at {bounds.head}, it can't be truncated through {through}")
         if through <= bounds.floor:
             if bounds.floor:  # what others have left
-                self._begin(self._sweep(stream_id, place, bounds.floor, place.js))
+                self._ongoing.begin(self._sweep(stream_id, place, bounds.floor, place.js))
             return bounds
         raised = Bounds(through, bounds.head, bounds.origin)
         js = await self._mark(stream_id, place, raised)
-        self._begin(self._sweep(stream_id, place, through, js))
+        self._ongoing.begin(self._sweep(stream_id, place, through, js))
         return raised
 
     async def _delete(self, stream_id: str, expected_head: int | None, sent: list[int]) -> None:
@@ -301,34 +296,7 @@ class NatsStore:
             raise StoreClosed(f"{self._client.path} is closed")
 
     async def _run(self, work: Callable[[], Awaitable[T]]) -> T:
-        """In a task of its own, behind what cancelled callers have left: cancelling this one does not cut it."""
-        self._check()
-        if self._left:
-            await asyncio.wait(set(self._left))
-            self._check()
-        task = self._begin(_await(work))
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            self._leave(task)
-            raise
-
-    def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """A task that is waited for before this is closed."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._retire)
-        return task
-
-    def _leave(self, task: asyncio.Task[Any]) -> None:
-        if not task.done():
-            self._left.add(task)
-
-    def _retire(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        self._left.discard(task)
-        if not task.cancelled():
-            task.exception()  # told to the caller, or to nobody if it is gone
+        return await self._ongoing.run(_await(work))
 
 
 async def _await(work: Callable[[], Awaitable[T]]) -> T:

@@ -17,6 +17,7 @@ import asyncpg
 
 from stream.errors import StoreBusy, StoreClosed, StoreUnreachable, StoreUnusable, StreamError
 from stream.home import Home
+from stream.ongoing import OngoingWork
 from stream.postgres.address import UNREADABLE, read_address
 from stream.postgres.connection import notice_silence
 from stream.postgres.errors import FAILURES, is_again, is_gone, translate
@@ -27,7 +28,7 @@ from stream.postgres.statements import told
 from stream.postgres.statements import translate as translate_text
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from stream.database import Row, Sql
     from stream.postgres.address import Address
@@ -72,8 +73,7 @@ class PostgresDatabase:
         self.processes: set[int] = set()
         self._hosts = address.hosts
         self._pool: Any = None
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._left: set[asyncio.Task[Any]] = set()
+        self.ongoing = OngoingWork(self.check)
         self._closing = False
         self._listener = Listener(self)
         self._installed: dict[str, int] = {}
@@ -82,19 +82,19 @@ class PostgresDatabase:
 
     async def transact(self, job: Callable[[Sql], Awaitable[T]]) -> T:
         """See `stream.database.Database`: serializable, and run again from its beginning where others were in the way."""
-        return await self._in_task(self._again(job, self._begin))
+        return await self.ongoing.run(self._again(job, self._begin))
 
     async def look(self, job: Callable[[Sql], Awaitable[T]]) -> T:
         """See `stream.database.Database`: one snapshot, which nobody waits for."""
-        return await self._in_task(self._look(job))
+        return await self.ongoing.run(self._look(job))
 
     async def write(self, job: Callable[[Sql], Awaitable[T]]) -> T:
         """See `stream.database.Database`."""
-        return await self._in_task(self._again(job, None))
+        return await self.ongoing.run(self._again(job, None))
 
     async def read(self, text: str, parameters: Sequence[Any] = (), /) -> list[Row]:
         """See `stream.database.Database`."""
-        return await self._in_task(self._again(lambda sql: sql(text, parameters), None, only_reads=True))
+        return await self.ongoing.run(self._again(lambda sql: sql(text, parameters), None, only_reads=True))
 
     def watch(self, watcher: Callable[[], Awaitable[None]]) -> Callable[[], None]:
         """See `stream.database.Database`."""
@@ -129,7 +129,7 @@ class PostgresDatabase:
 
         [(version,)] = await self.read("SELECT coalesce(max(version), 0) FROM components WHERE name = ?", (component,))
         if version != len(scripts):
-            await self._in_task(self._again(job, "BEGIN"))
+            await self.ongoing.run(self._again(job, "BEGIN"))
         self._installed[component] = len(scripts)
         self._begin = f"{BEGIN}; {_same_versions(self._installed)}"  # rides along: a trip less for each transaction
 
@@ -142,8 +142,7 @@ class PostgresDatabase:
         self._closing = True
         with anyio.CancelScope(shield=True):
             await self._listener.close()
-            while self._tasks:
-                await asyncio.wait(set(self._tasks))
+            await self.ongoing.settled()
             if self._pool is not None:
                 with contextlib.suppress(*FAILURES):
                     await asyncio.wait_for(self._pool.close(), _CONNECT_S)
@@ -152,8 +151,7 @@ class PostgresDatabase:
     async def abandon(self) -> None:
         """Closes at once: what is under way has an unknown outcome."""
         self._closing = True
-        for task in self._tasks:
-            task.cancel()
+        self.ongoing.cancel()
         await self.close()
 
     async def ask(self, text: str, parameters: Sequence[Any] = (), /) -> list[Row]:
@@ -238,39 +236,6 @@ class PostgresDatabase:
             for text in (f'CREATE SCHEMA IF NOT EXISTS "{self.address.schema}"', _COMPONENTS):
                 with contextlib.suppress(*_FASTER):
                     await connection.execute(text)
-
-    async def _in_task(self, work: Coroutine[Any, Any, T]) -> T:
-        try:
-            self.check()
-        except StreamError:
-            work.close()
-            raise
-        if self._left:
-            await asyncio.wait(set(self._left))
-        task = self.begin(work)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            self.leave(task)
-            raise
-
-    def leave(self, task: asyncio.Task[Any]) -> None:
-        """Nobody waits for it any more. Whatever is asked from now on is asked behind it: it sees what became of it."""
-        if not task.done():
-            self._left.add(task)
-
-    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """A task that is waited for before this is closed."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._retire)
-        return task
-
-    def _retire(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        self._left.discard(task)
-        if not task.cancelled():
-            task.exception()  # told to the caller, or to nobody if it is gone
 
     async def _look(self, job: Callable[[Sql], Awaitable[T]]) -> T:
         """A job that took one statement the last time is tried without a transaction: a statement sees one moment."""

@@ -66,11 +66,13 @@ class PostgresStore(TableStore):
         return int(count)
 
     async def _store(self, append: Append) -> AppendResult:
+        ongoing = self.database.ongoing
+        await ongoing.pass_left()
         answer = self._appender.append(append)
         try:
             return await answer
         except asyncio.CancelledError:
-            self.database.leave(self.database.begin(self._appender.landed()))
+            ongoing.leave(ongoing.begin(self._appender.landed()))
             raise
 
     def _went(self, stream_id: str) -> None:
