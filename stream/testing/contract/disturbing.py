@@ -84,6 +84,19 @@ async def a_cancelled_truncation_deletion_or_snapshot_is_whole_or_absent(store: 
     assert await stored(store, "t") == ["after"] * 8
 
 
+@case(1, each={"steps": STEPS})
+async def what_is_acknowledged_behind_a_cancelled_deletion_is_not_deleted_by_it(store: EventStore, steps: int) -> None:
+    for n in range(5):
+        await store.append("s", batch(f"before {n}"))
+        head = (await store.bounds("s")).head
+        await cancel_after(steps, store.delete("s"))
+        await store.append("s", batch(f"behind {n}"))
+        await asyncio.sleep(0.01)  # for whatever is still on its way
+        bounds = await store.bounds("s")
+        assert bounds.floor <= head
+        assert [event.data for event in await store.read("s", after=head)] == [f"behind {n}".encode()] * 3
+
+
 @case(3, each={"named": [False, True]})
 async def a_failed_append_that_is_repeated_is_stored_once(store: EventStore, *, named: bool) -> None:
     """Whether it failed before or after it was stored, the caller can't know."""
