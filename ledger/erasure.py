@@ -30,6 +30,7 @@ from stream.logger import Logger
 from stream.sqlite import MEMORY, Database
 from stream.sqlite.vacuum import clean_file
 from stream.tables.store import TableStore
+from stream.urls import is_nats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,6 +46,9 @@ _POLL_S: Final = 0.05
 _KEPT_ON_SERVERS: Final = (
     "no statement finds any of it; dead rows lie on the server's disk until vacuumed, "
     "its write-ahead log, replicas and backups hold it for as long as they are kept"
+)
+_KEPT_BY_NATS: Final = (
+    "no message holds any of it; what was purged lies in the files of the NATS servers until they write them anew"
 )
 
 
@@ -125,7 +129,7 @@ async def finish_erasures(store: EventStore, tables: LedgerTables, conversations
     """The same of each: one after the other is taken away, then all their files are cleaned at once."""
     done = {conversation: await _take_all_away(store, tables, conversation) for conversation in conversations}
     why = await _clean_files(store, tables, conversations)  # also where another has done it: its reason may be gone by now
-    kept = _KEPT_ON_SERVERS if "postgres" in [database.dialect for database in _databases(store, tables)] else None
+    kept = _kept_by_servers(store, tables)
     for conversation, first in done.items():
         await _conclude(tables, conversation, first)
     return [Erased(name, first.messages, first.runs, first.events, why is None, why or kept) for name, first in done.items()]
@@ -311,6 +315,14 @@ async def _clean_files(store: EventStore, tables: LedgerTables, conversations: S
     files = [each for each in _databases(store, tables) if isinstance(each, Database) and each.path != MEMORY]
     reasons = [await clean_file(database) for database in files]
     return next((why for why in reasons if why is not None), None)
+
+
+def _kept_by_servers(store: EventStore, tables: LedgerTables) -> str | None:
+    """What lies where no client gets at it."""
+    on_postgres = "postgres" in [database.dialect for database in _databases(store, tables)]
+    on_nats = is_nats(getattr(store, "path", ""))
+    told = [said for said, is_there in ((_KEPT_ON_SERVERS, on_postgres), (_KEPT_BY_NATS, on_nats)) if is_there]
+    return "; ".join(told) or None
 
 
 def _databases(store: EventStore, tables: LedgerTables) -> list[SomeDatabase]:

@@ -396,7 +396,9 @@ async def test_what_is_erased_is_in_no_message_any_more(tmp_path: Path, monkeypa
         monkeypatch.undo()
         assert await found() >= 8
         for name in "abcd":
-            await ledger.erase(name)
+            erased = await ledger.erase(name)
+            assert erased.is_proven
+            assert "files of the NATS servers" in str(erased.why)
         assert await found() == 0
 
 
