@@ -1,0 +1,53 @@
+"""What keeps the log on NATS from being told wrong, each guard by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from stream import AppendResult, NewEvent, Producer, StoreUnreachable, open_store
+from stream.nats import NatsStore, open_nats
+from stream.nats.errors import Unclear
+from tests.nats_server import SharedNats
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
+
+
+@pytest.fixture
+async def store(anyio_backend: object) -> AsyncIterator[NatsStore]:
+    del anyio_backend
+    opened = await open_nats(SharedNats.url())
+    yield opened
+    await opened.close()
+
+
+def new(*texts: str) -> list[NewEvent]:
+    return [NewEvent("t", text.encode()) for text in texts]
+
+
+async def test_what_was_stored_with_no_answer_and_truncated_since_is_not_stored_again(
+    store: NatsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it was stored can't be seen any more; a producer's append is known by its watermark."""
+    send = store._client.send
+
+    async def send_unheard(*words: Any, **options: Any) -> int:
+        monkeypatch.undo()
+        await send(*words, **options)
+        async with open_store(store.path) as other:
+            await other.truncate("s", through=(await other.bounds("s")).head)
+            await other.settle()
+        raise Unclear("lost on purpose")
+
+    for seq, producer in enumerate((None, Producer("p", 0, 0)), 1):
+        monkeypatch.setattr(store._client, "send", send_unheard)
+        if producer is None:
+            with pytest.raises(StoreUnreachable, match="truncated"):
+                await store.append("s", new("x"))
+        else:
+            assert await store.append("s", new("x"), producer=producer) == AppendResult(seq, seq, duplicate=True)
+        assert (await store.bounds("s")).head == seq
