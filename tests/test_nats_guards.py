@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,3 +52,25 @@ async def test_what_was_stored_with_no_answer_and_truncated_since_is_not_stored_
         else:
             assert await store.append("s", new("x"), producer=producer) == AppendResult(seq, seq, duplicate=True)
         assert (await store.bounds("s")).head == seq
+
+
+async def test_who_leaves_while_another_is_under_way_has_appended_nothing(
+    store: NatsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, let_go, begun = store._client.send, asyncio.Event(), asyncio.Event()
+
+    async def send_held(*words: Any, **options: Any) -> int:
+        begun.set()
+        await let_go.wait()
+        return await send(*words, **options)
+
+    monkeypatch.setattr(store._client, "send", send_held)
+    first = asyncio.ensure_future(store.append("s", new("first")))
+    await begun.wait()
+    leaves, stays = (asyncio.ensure_future(store.append("s", new(text))) for text in ("leaves", "stays"))
+    await asyncio.sleep(0.01)
+    leaves.cancel()
+    await asyncio.sleep(0.01)
+    let_go.set()
+    assert await asyncio.gather(first, stays) == [AppendResult(1, 1), AppendResult(2, 2)]
+    assert [event.data for event in await store.read("s")] == [b"first", b"stays"]
