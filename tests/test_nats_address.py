@@ -9,9 +9,10 @@ from typing import Final
 
 import pytest
 
-from stream import StoreUnusable
+from stream import StoreUnusable, open_store
 from stream.nats.address import read_address
 from stream.urls import shown_url
+from tests.nats_server import running
 
 SECRET: Final = "g3heim"
 ROOT: Final = Path(__file__).parents[1]
@@ -69,3 +70,20 @@ def test_no_command_shows_the_password_of_a_log(user: str, tmp_path: Path) -> No
         assert done.returncode == 2
         assert done.stderr.startswith("tailfold: nats://")
         assert SECRET not in done.stderr + done.stdout
+
+
+@pytest.mark.anyio
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    ("more", "user"),
+    [
+        ('accounts { A { jetstream: enabled, users: [{ user: "a:da", password: "p@/#%" }] } }', "a%3Ada:p%40%2F%23%25@"),
+        ('authorization { token: "t@/#%" }', "t%40%2F%23%25@"),
+    ],
+)
+async def test_odd_characters_of_a_password_or_token_are_written_as_in_any_url(more: str, user: str) -> None:
+    with running(more=more) as server:
+        async with open_store(server.url(user=user)) as store:
+            assert (await store.bounds("s")).head == 0
+        with pytest.raises(StoreUnusable, match="refuses this user"):
+            await open_store(server.url(user=user.replace("%25", "")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Final, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from stream.errors import StoreUnusable
 from stream.urls import shown_url
@@ -38,6 +38,16 @@ class Address(NamedTuple):
 
     def __repr__(self) -> str:
         return f"Address({self.name!r})"
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        """As the driver takes them, which reads no %40 itself. A name alone is a token."""
+        parts = urlsplit(self.servers[0])
+        if not parts.username:
+            return {}
+        if parts.password is None:
+            return {"token": unquote(parts.username)}
+        return {"user": unquote(parts.username), "password": unquote(parts.password)}
 
 
 def read_address(url: str) -> Address:
