@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from stream import AppendResult, NewEvent, Producer, StoreUnreachable, open_store
+from stream import AppendResult, Bounds, NewEvent, Producer, StoreUnreachable, open_store
 from stream.nats import NatsStore, open_nats
+from stream.nats.client import HEADER, Raw
 from stream.nats.errors import Unclear
+from stream.nats.state import State, write_state
+from stream.tables.chunks import checksum, chunk_place
 from tests.nats_server import SharedNats
 
 if TYPE_CHECKING:
@@ -40,6 +43,7 @@ async def test_what_was_stored_with_no_answer_and_truncated_since_is_not_stored_
         monkeypatch.undo()
         await send(*words, **options)
         async with open_store(store.path) as other:
+            assert isinstance(other, NatsStore)
             await other.truncate("s", through=(await other.bounds("s")).head)
             await other.settle()
         raise Unclear("lost on purpose")
@@ -72,5 +76,48 @@ async def test_who_leaves_while_another_is_under_way_has_appended_nothing(
     leaves.cancel()
     await asyncio.sleep(0.01)
     let_go.set()
-    assert await asyncio.gather(first, stays) == [AppendResult(1, 1), AppendResult(2, 2)]
+    assert (await first, await stays) == (AppendResult(1, 1), AppendResult(2, 2))
     assert [event.data for event in await store.read("s")] == [b"first", b"stays"]
+
+
+async def test_a_batch_of_which_more_was_under_way_is_not_taken_for_torn(
+    store: NatsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sees the beginning of it lets pass what was sent before he asks whether the rest will come."""
+    send, layout = store._client.send, store._log.layout
+    subject = layout.log("s")
+    await send(subject, b"", {HEADER: write_state(State(5, 0, 5, left=1))}, expected=0)
+
+    async def send_behind(to: str, *words: Any, **options: Any) -> int:
+        if to == layout.fence(layout.shard_of("s")):
+            crc = checksum(chunk_place("s", 5), b"")
+            await send(subject, b"", {HEADER: write_state(State(5, 0, 5, crc=crc))})
+        return await send(to, *words, **options)
+
+    monkeypatch.setattr(store._client, "send", send_behind)
+    assert await store.bounds("s") == Bounds(5, 5, 0)
+
+
+async def test_subjects_that_come_in_pages_are_all_told(store: NatsStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"n{n}" for n in range(7)]
+
+    async def ask(_: str, question: Any) -> dict[str, Any]:
+        page = names[question["offset"] :][:3]
+        return {"total": len(names), "state": {"subjects": dict.fromkeys(page, 1)} if page else {}}
+
+    monkeypatch.setattr(store._client, "ask", ask)
+    assert await store._log.subjects(0, ">") == names
+
+
+async def test_what_a_server_that_lags_behind_has_not_yet_is_asked_of_the_leader(
+    store: NatsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        await store.append("s", new(str(number)))
+
+    async def scan(*_: Any, **__: Any) -> tuple[list[Raw], bool]:
+        return [], False
+
+    monkeypatch.setattr(store._client, "scan", scan)
+    assert [event.data for event in await store.read("s")] == [b"0", b"1", b"2", b"3", b"4"]
+    assert (await store.changes()).spans == [(0, 5)]
