@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from stream import AppendResult, Bounds, NewEvent, Producer, StoreUnreachable, open_store
+from stream import AppendResult, Bounds, Diverged, Event, NewEvent, Producer, SeqConflict, StoreUnreachable, open_store
 from stream.nats import NatsStore, open_nats
 from stream.nats.client import HEADER, Raw
 from stream.nats.errors import Unclear
+from stream.nats.feed import FeedPlace
 from stream.nats.state import State, write_state
 from stream.tables.chunks import checksum, chunk_place
 from tests.nats_server import SharedNats
@@ -121,3 +122,39 @@ async def test_what_a_server_that_lags_behind_has_not_yet_is_asked_of_the_leader
     monkeypatch.setattr(store._client, "scan", scan)
     assert [event.data for event in await store.read("s")] == [b"0", b"1", b"2", b"3", b"4"]
     assert (await store.changes()).spans == [(0, 5)]
+
+
+async def test_a_place_behind_the_end_of_the_feed_or_of_other_shards_is_told(store: NatsStore) -> None:
+    """As after a server was restored from an older backup."""
+    await store.append("s", new("x"))
+    feed = store._feed
+    for place in (FeedPlace((1000,)), FeedPlace((0,), (1000,), "s")):
+        with pytest.raises(Diverged):
+            await store.changes(after=feed._seal(place))
+    for place in (FeedPlace((0, 0)), FeedPlace((0,), (1, 1), "s"), FeedPlace(())):
+        with pytest.raises(ValueError, match="another number of shards"):
+            await store.changes(after=feed._seal(place))
+
+
+async def test_an_adoption_that_was_stored_unheard_is_done_and_one_like_it_is_refused(
+    store: NatsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = store._client
+
+    def unheard(name: str) -> None:
+        send = getattr(client, name)
+
+        async def send_unheard(*words: Any, **options: Any) -> int:
+            monkeypatch.undo()
+            await send(*words, **options)
+            raise Unclear("lost on purpose")
+
+        monkeypatch.setattr(client, name, send_unheard)
+
+    large = [Event("many", seq, "t", bytes(200_000), 0) for seq in range(1, 5)]
+    for stream_id, events, floor, way in (("none", [], 5, "send"), ("many", large, 0, "send_batch")):
+        unheard(way)
+        await store.adopt(stream_id, events, floor=floor)
+        assert await store.bounds(stream_id) == Bounds(floor, floor + len(events), 0)
+        with pytest.raises(SeqConflict):
+            await store.adopt(stream_id, events, floor=floor)
