@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from stream import AppendResult, Bounds, Diverged, Event, NewEvent, Producer, SeqConflict, StoreUnreachable, open_store
+from stream import (
+    AppendResult,
+    Bounds,
+    Diverged,
+    Event,
+    InvalidEvent,
+    NewEvent,
+    Producer,
+    SeqConflict,
+    StoreUnreachable,
+    open_store,
+)
 from stream.nats import NatsStore, open_nats
 from stream.nats.client import HEADER, Raw
 from stream.nats.errors import Unclear
@@ -158,3 +169,22 @@ async def test_an_adoption_that_was_stored_unheard_is_done_and_one_like_it_is_re
         assert await store.bounds(stream_id) == Bounds(floor, floor + len(events), 0)
         with pytest.raises(SeqConflict):
             await store.adopt(stream_id, events, floor=floor)
+
+
+async def test_the_feed_tells_an_adopted_stream_from_its_beginning(store: NatsStore) -> None:
+    await store.adopt("t", [Event("t", 3, "t", b"x", 0)], floor=2)
+    assert (await store.changes()).spans == [(0, 3)]
+
+
+async def test_an_adoption_of_more_than_a_batch_or_a_message_takes_is_refused_whole(
+    store: NatsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = [Event("t", seq, "t", bytes(200_000), 0) for seq in range(1, 5)]
+    monkeypatch.setattr("stream.nats.adoption._MAX_MESSAGES", 3)
+    with pytest.raises(InvalidEvent, match="truncate it before"):
+        await store.adopt("t", events)
+    with pytest.raises(InvalidEvent, match="leave out those that have ended"):
+        await store.adopt("t", events[:1], producers=[Producer(f"{n}" * 50, 0, 0) for n in range(1000)])
+    assert await store.bounds("t") == Bounds(0, 0, 0)
+    await store.adopt("t", events[:3])
+    assert (await store.bounds("t")).head == 3
