@@ -188,3 +188,35 @@ async def test_an_adoption_of_more_than_a_batch_or_a_message_takes_is_refused_wh
     assert await store.bounds("t") == Bounds(0, 0, 0)
     await store.adopt("t", events[:3])
     assert (await store.bounds("t")).head == 3
+
+
+@pytest.mark.parametrize("way", ["send", "send_batch"])
+async def test_an_adoption_never_comes_behind_an_append_that_was_faster(
+    store: NatsStore, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    send = getattr(store._client, way)
+
+    async def send_behind(*words: Any, **options: Any) -> int:
+        monkeypatch.undo()
+        async with open_store(store.path) as other:
+            await other.append("s", new("first"))
+        return int(await send(*words, **options))
+
+    monkeypatch.setattr(store._client, way, send_behind)
+    size_bytes = 200_000 if way == "send_batch" else 1
+    with pytest.raises(SeqConflict):
+        await store.adopt("s", [Event("s", seq, "t", bytes(size_bytes), 0) for seq in range(1, 5)])
+    assert [event.data for event in await store.read("s")] == [b"first"]
+
+
+async def test_a_page_of_the_feed_tells_of_no_stream_that_has_come_since(store: NatsStore) -> None:
+    for name in "ab":
+        await store.append(name, new("x"))
+    page = await store.changes(limit=1)
+    for _ in range(2):
+        await store.append("z", new("x"))
+    await store.truncate("z", through=1)
+    await store.settle()
+    rest = await store.changes(after=page.token)
+    assert (rest.streams, rest.spans) == (["b"], [(0, 1)])
+    assert (await store.changes(after=rest.token)).spans == [(0, 2)]

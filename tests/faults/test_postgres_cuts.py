@@ -345,6 +345,29 @@ async def test_a_connection_that_breaks_behind_a_commit_does_not_have_it_done_ag
             assert (runs, proxy.cuts) == (1, cuts + 1)
 
 
+async def test_a_commit_of_which_nobody_heard_is_not_done_again_but_told() -> None:
+    url = Shared.url()
+    async with Proxy(server().port) as proxy, open_store(proxy.url(url)) as store:
+        assert isinstance(store, PostgresStore)
+        await store.settle()
+        runs = 0
+
+        async def job(sql: Sql) -> None:
+            nonlocal runs
+            runs += 1
+            await sql("INSERT INTO components VALUES (?, 1)", (f"run {runs}",))
+
+        for _ in range(3):
+            before = proxy.pieces
+            await store.database.transact(job)
+        proxy.cut(proxy.pieces - before - 3, "answer")  # behind it a question and an answer give the connection back
+        runs = 10
+        with pytest.raises(StoreUnreachable, match="lost during the commit"):
+            await asyncio.wait_for(store.database.transact(job), 20)
+        assert (runs, proxy.cuts) == (11, 1)
+        assert await store.database.read("SELECT name FROM components WHERE name LIKE 'run 1_'") == [("run 11",)]
+
+
 async def test_others_commits_are_still_heard_behind_a_long_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stream.postgres.database.PATIENCE_S", 0.2)
     url = Shared.url()
