@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_SECRETS: Final = re.compile(r"(?<=[?&])[^=&]*pass[^=&]*=[^&]*&?", re.IGNORECASE)
+_SECRETS: Final = re.compile(r"(?<=[?&])[^=&]*(?:pass|token|secret)[^=&]*=[^&]*&?", re.IGNORECASE)
 _POSTGRES: Final = ("postgresql://", "postgres://")
+_TOKENS: Final = ("nats", "tls")
 
 
 def is_postgres(url: str) -> bool:
@@ -28,9 +29,13 @@ def shown_url(url: str) -> str:
     """The URL as it may be printed; a path as it is.
 
     Whoever forgets to write the odd characters of a password as %40 has them cut out, too: all up to the last @ of it.
+    On NATS a name without a password is none, but a token.
     """
     scheme, separator, rest = url.partition("://")
     if not separator:
         return url
     user, at, place = rest.rpartition("@")
-    return scheme + separator + user.partition(":")[0] + at + _SECRETS.sub("", place).rstrip("?&")
+    name, colon, _ = user.partition(":")
+    if scheme.lower() in _TOKENS and not colon:
+        name = ""
+    return scheme + separator + name + at + _SECRETS.sub("", place).rstrip("?&")

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import pytest
 
-from ledger import CopyDiffers, Ledger, open_ledger
+from ledger import CopyDiffers, Ledger, LedgerDamaged, open_ledger
 from ledger.tables.whole_rows import read_rows
 from ledger.transfer.content_hash import hash_log, hash_messages
 from stream import Bounds, NewEvent, Producer
 from tests import fixed_talks
 from tests.faults.children import Child
 from tests.ledger_places import place_of
+from tests.paged_talks import change
 from tests.postgres_server import Shared
 from tests.test_commands import Shell
 
@@ -197,3 +198,36 @@ async def test_what_is_there_and_another_is_refused_and_stays(tmp_path: Path) ->
     assert "memory: is gone" in shell.run("copy", "x.db", "memory:", code=2)
     assert "there is no" in shell.run("copy", str(tmp_path / "no.db"), str(tmp_path / "x.db"), code=2)
     assert "can't be copied" not in shell.run("copy", str(tmp_path / "a.db"), str(tmp_path / "b.db"))
+
+
+@pytest.mark.parametrize(("table", "what"), [("messages", "message"), ("runs", "run")])
+async def test_a_body_that_can_not_be_read_is_not_copied_as_an_empty_one(tmp_path: Path, table: str, what: str) -> None:
+    path = tmp_path / "a.db"
+    async with open_ledger(str(path)) as theirs, theirs.run("c", run_id="r") as run:
+        await run.message("user", "kept")
+    change(path, f"UPDATE {table} SET crc = crc + 1")
+    async with open_ledger("memory:") as ours, open_ledger(str(path)) as theirs:
+        with pytest.raises(LedgerDamaged, match=f"{what} '.*' of conversation 'c' is damaged"):
+            [one async for one in theirs.copy_to(ours)]
+        assert (await ours.store.bounds("c")).head == 0
+
+
+async def test_a_transcript_that_is_another_one_there_is_refused(tmp_path: Path) -> None:
+    async with open_ledger("memory:") as ours, open_ledger(str(tmp_path / "a.db")) as theirs:
+        async with theirs.run("c", run_id="r") as run:
+            await run.message("user", "kept")
+        assert [one.is_new async for one in theirs.copy_to(ours)] == [True]
+        await ours.tables.transact(lambda sql: sql("UPDATE conversations SET title = 'another' WHERE stream_id = 'c'"))
+        with pytest.raises(CopyDiffers, match="its transcript is another one there"):
+            [one async for one in theirs.copy_to(ours)]
+
+
+async def test_what_has_gone_on_where_it_was_copied_to_is_passed_over(tmp_path: Path) -> None:
+    async with open_ledger("memory:") as ours, open_ledger(str(tmp_path / "a.db")) as theirs:
+        async with theirs.run("c", run_id="r") as run:
+            await run.message("user", "kept")
+        assert [one.is_new async for one in theirs.copy_to(ours)] == [True]
+        async with ours.run("c") as run:
+            await run.message("user", "behind it")
+        assert [one.is_new async for one in theirs.copy_to(ours)] == [False]
+        assert len(await ours.transcript("c")) == 2

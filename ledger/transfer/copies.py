@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, overload
 
@@ -120,11 +121,11 @@ async def _copy_rows(source: Engine, target: Engine, name: str, rows: WholeRows 
 
 
 def _check(name: str, rows: WholeRows | None) -> None:
-    """Raises `LedgerDamaged` for a body that can't be read: copied it would look as if it had been empty."""
+    """Raises `LedgerDamaged` for a body that is not what was written: copied it would be damaged there, too, or empty."""
     for table in ("messages", "runs") if rows is not None else ():
-        for row in rows.tables[table] if rows is not None else ():
-            if not row[-1]:
-                raise LedgerDamaged(name, row[0], "run" if table == "runs" else "message")
+        for row_id, *_, crc, body in rows.tables[table] if rows is not None else ():
+            if not body or (crc is not None and zlib.crc32(body) != crc):
+                raise LedgerDamaged(name, row_id, "run" if table == "runs" else "message")
 
 
 class _Spooled(Sequence[Event]):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from typing import Final, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from stream.errors import StoreUnusable
+from stream.urls import shown_url
 
 SCHEMES: Final = ("nats", "tls")
 _OPTIONS: Final = ("stream", "replicas", "shards", "sync", "monitor")
@@ -14,6 +15,10 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _REPLICAS: Final = (1, 3, 5)
 _MAX_SHARDS: Final = 64
 _MONITOR_PORT: Final = 8222
+_UNREADABLE: Final = (
+    "this can't be read: nats://user:password@host:port,host2:port?stream=NAME is meant, odd characters of a password as %40 "
+    "for @"
+)
 
 
 class Address(NamedTuple):
@@ -31,12 +36,32 @@ class Address(NamedTuple):
     is_sync_trusted: bool
     monitors: list[tuple[str, int]]
 
+    def __repr__(self) -> str:
+        return f"Address({self.name!r})"
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        """As the driver takes them, which reads no %40 itself. A name alone is a token."""
+        parts = urlsplit(self.servers[0])
+        if not parts.username:
+            return {}
+        if parts.password is None:
+            return {"token": unquote(parts.username)}
+        return {"user": unquote(parts.username), "password": unquote(parts.password)}
+
 
 def read_address(url: str) -> Address:
     """Reads the URL. Raises `StoreUnusable` for what can't be meant."""
-    parts = urlsplit(url)
-    user, at, hosts = parts.netloc.rpartition("@")
-    name = f"{parts.scheme}://{user.partition(':')[0]}{at}{hosts}?{parts.query}"
+    name = shown_url(url)
+    try:
+        parts = urlsplit(url)
+        user, at, hosts = parts.netloc.rpartition("@")
+        places = [urlsplit(f"//{host}") for host in hosts.split(",")]
+        _ = [each.port for each in places]
+    except ValueError:  # what it says may be a piece of a password
+        raise StoreUnusable(name, _UNREADABLE) from None
+    if "@" in url.partition("://")[2][len(parts.netloc) :]:  # all of it is a password's, or nobody knows what
+        raise StoreUnusable(name, _UNREADABLE)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(options.keys() - set(_OPTIONS))
     if unknown:
@@ -50,7 +75,6 @@ def read_address(url: str) -> Address:
         raise StoreUnusable(name, "sync= can only say trusted: that the servers run with sync_interval: always")
     replicas = _number(name, options, "replicas", _REPLICAS)
     shards = _number(name, options, "shards", range(1, _MAX_SHARDS + 1))
-    places = [urlsplit(f"//{host}") for host in hosts.split(",")]
     ports = [_monitor(name, port) for port in options.get("monitor", str(_MONITOR_PORT)).split(",")]
     monitors = [(place.hostname or "127.0.0.1", ports[min(number, len(ports) - 1)]) for number, place in enumerate(places)]
     servers = [f"{parts.scheme}://{user}{at}{host}" for host in hosts.split(",")]

@@ -68,6 +68,7 @@ class Client:
             self.driver.connect(
                 self._address.servers, name="tailfold", error_cb=self._hear, reconnected_cb=self._reconnected,
                 connect_timeout=int(_CONNECT_S), reconnect_time_wait=_RECONNECT_S, max_reconnect_attempts=-1,  # type: ignore[arg-type]
+                **self._address.credentials,  # type: ignore[arg-type]
             )
         )  # fmt: skip
         refused = asyncio.create_task(self._refused.wait())

@@ -109,6 +109,37 @@ async def test_nobody_is_told_of_a_conflict_while_his_append_may_still_come_in()
         assert await read(store, "s") == ["first", "leaves", "behind"]
 
 
+async def test_who_leaves_while_another_is_under_way_has_appended_nothing() -> None:
+    url = Shared.url()
+    async with open_store(url) as store:
+        async with feed_held(url) as let_go:
+            first = asyncio.ensure_future(store.append("s", event("first")))
+            await until_behind_a_lock(1)
+            leaves, stays = (asyncio.ensure_future(store.append("s", event(text))) for text in ("leaves", "stays"))
+            await asyncio.sleep(0.01)
+            leaves.cancel()
+            await asyncio.sleep(0.01)
+            let_go.set()
+            assert (await first, await stays) == (AppendResult(1, 1), AppendResult(2, 2))
+        assert await read(store, "s") == ["first", "stays"]
+
+
+async def test_who_may_still_come_in_after_all_patience_is_told_that_it_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stream.postgres.appender.PATIENCE_S", 0.5)
+    url = Shared.url()
+    async with Proxy(server().port) as proxy, open_store(proxy.url(url)) as store:
+        await store.append("s", event("first"))
+        async with feed_held(url) as let_go:
+            leaves = asyncio.ensure_future(store.append("s", event("leaves")))
+            behind = asyncio.ensure_future(store.append("s", event("behind"), expected_seq=2))
+            await until_behind_a_lock(1)
+            leaves.cancel()
+            proxy.cut_all()
+            with pytest.raises(StoreUnreachable, match="not known"):
+                await asyncio.wait_for(behind, 10)
+            let_go.set()
+
+
 async def test_what_comes_late_is_not_stored_again_elsewhere_when_the_stream_was_truncated() -> None:
     url = Shared.url()
     async with Proxy(server().port) as proxy, open_store(proxy.url(url)) as store, open_store(url) as direct:
@@ -129,6 +160,59 @@ async def test_what_comes_late_is_not_stored_again_elsewhere_when_the_stream_was
         with pytest.raises(StoreUnreachable, match="truncated since"):
             await asyncio.wait_for(under_way, 20)
         assert (await direct.bounds("s")).head == 2
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["named", "by a producer"])
+async def test_what_came_late_and_was_truncated_is_known_by_its_name_or_watermark(*, is_named: bool) -> None:
+    url = Shared.url()
+    async with Proxy(server().port) as proxy, open_store(proxy.url(url)) as store, open_store(url) as direct:
+        await store.append("s", event("first"))
+        async with feed_held(url) as let_go:
+            under_way = asyncio.ensure_future(
+                store.append("s", event("late"), expected_seq=1, append_id="n")
+                if is_named
+                else store.append("s", event("late"), producer=Producer("p", 0, 0))
+            )
+            await until_behind_a_lock(1)
+            proxy.refusing = True
+            proxy.cut_all()
+            let_go.set()
+        async with asyncio.timeout(20):
+            while (await direct.bounds("s")).head < 2:
+                await asyncio.sleep(0.01)
+        await direct.truncate("s", through=2)
+        assert isinstance(direct, PostgresStore)
+        await direct.settle()
+        proxy.refusing = False
+        if is_named:
+            with pytest.raises(SeqConflict):
+                await asyncio.wait_for(under_way, 20)
+        else:
+            assert await asyncio.wait_for(under_way, 20) == AppendResult(2, 2, duplicate=True)
+        assert (await direct.bounds("s")).head == 2
+
+
+async def test_what_another_has_stored_at_the_place_of_what_was_lost_is_not_taken_for_it() -> None:
+    url = Shared.url()
+    async with Proxy(server().port) as proxy, open_store(proxy.url(url)) as store, open_store(url) as direct:
+        await store.append("s", event("first"))
+        async with feed_held(url) as let_go:
+            under_way = asyncio.ensure_future(store.append("s", event("lost")))
+            await until_behind_a_lock(1)
+            proxy.refusing = True
+            proxy.cut_all()
+            await server().ask(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE wait_event_type = 'Lock' AND application_name = 'tailfold'"
+            )
+            async with asyncio.timeout(20):
+                while await backends_behind_a_lock():
+                    await asyncio.sleep(0.01)
+            let_go.set()
+        await direct.append("s", event("other"))
+        proxy.refusing = False
+        assert await asyncio.wait_for(under_way, 20) == AppendResult(3, 3)
+        assert await read(direct, "s") == ["first", "other", "lost"]
 
 
 class Work:
@@ -259,6 +343,29 @@ async def test_a_connection_that_breaks_behind_a_commit_does_not_have_it_done_ag
             proxy.cut(last if how == "answer" else last - 1, how)
             await asyncio.wait_for(store.database.transact(job), 20)
             assert (runs, proxy.cuts) == (1, cuts + 1)
+
+
+async def test_a_commit_of_which_nobody_heard_is_not_done_again_but_told() -> None:
+    url = Shared.url()
+    async with Proxy(server().port) as proxy, open_store(proxy.url(url)) as store:
+        assert isinstance(store, PostgresStore)
+        await store.settle()
+        runs = 0
+
+        async def job(sql: Sql) -> None:
+            nonlocal runs
+            runs += 1
+            await sql("INSERT INTO components VALUES (?, 1)", (f"run {runs}",))
+
+        for _ in range(3):
+            before = proxy.pieces
+            await store.database.transact(job)
+        proxy.cut(proxy.pieces - before - 3, "answer")  # behind it a question and an answer give the connection back
+        runs = 10
+        with pytest.raises(StoreUnreachable, match="lost during the commit"):
+            await asyncio.wait_for(store.database.transact(job), 20)
+        assert (runs, proxy.cuts) == (11, 1)
+        assert await store.database.read("SELECT name FROM components WHERE name LIKE 'run 1_'") == [("run 11",)]
 
 
 async def test_others_commits_are_still_heard_behind_a_long_outage(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,6 +187,28 @@ async def test_a_producer_whose_row_was_changed_is_named_and_harms_no_other() ->
         assert not isinstance(stored, Exception)
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("UPDATE streams SET floor = floor + 1", "keeps its floor, head and origin is damaged"),
+        ("UPDATE streams SET floor = 1, origin = 1", "keeps its floor, head and origin is damaged"),
+        ("UPDATE streams SET guard = guard + 1", "keeps its floor, head and origin is damaged"),
+        ("UPDATE producers SET seq = seq + 5", "watermark of producer 'p' is damaged"),
+        ("UPDATE producers SET epoch = epoch + 1", "watermark of producer 'p' is damaged"),
+    ],
+)
+async def test_a_row_that_is_changed_under_who_knows_it_is_not_gone_on_from(text: str, why: str) -> None:
+    url = Shared.url()
+    async with open_store(url) as store:
+        for seq in range(3):
+            await store.append("s", event(str(seq)), producer=Producer("p", 0, seq))
+        await change(url, text)
+        with pytest.raises(CorruptEvent, match=why):
+            await asyncio.wait_for(store.append("s", event("x"), producer=Producer("p", 0, 3)), AT_ONCE_S)
+        [(count,)] = await database_of(store).read("SELECT count(*) FROM appends")
+        assert count == 3
+
+
 async def test_rows_that_were_changed_are_named_and_never_read() -> None:
     url = Shared.url()
     async with open_store(url) as store:
