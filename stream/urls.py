@@ -6,6 +6,8 @@ import re
 from typing import Final
 
 _SECRETS: Final = re.compile(r"(?<=[?&])[^=&]*pass[^=&]*=[^&]*&?", re.IGNORECASE)
+_SERVER: Final = re.compile(r"(?:postgresql|postgres|nats):/*", re.IGNORECASE)
+_SCHEME: Final = re.compile(rf"{_SERVER.pattern}|.*?://", re.IGNORECASE | re.DOTALL)
 _POSTGRES: Final = ("postgresql://", "postgres://")
 
 
@@ -24,13 +26,18 @@ def is_server(url: str) -> bool:
     return is_postgres(url) or is_nats(url)
 
 
+def is_meant_as_server(url: str) -> bool:
+    """Whether somebody means a server, be it with a slash too few: that is no path, and may hold a password."""
+    return _SERVER.match(url) is not None
+
+
 def shown_url(url: str) -> str:
     """The URL as it may be printed; a path as it is.
 
     Whoever forgets to write the odd characters of a password as %40 has them cut out, too: all up to the last @ of it.
     """
-    scheme, separator, rest = url.partition("://")
-    if not separator:
+    scheme = _SCHEME.match(url)
+    if scheme is None:
         return url
-    user, at, place = rest.rpartition("@")
-    return scheme + separator + user.partition(":")[0] + at + _SECRETS.sub("", place).rstrip("?&")
+    user, at, place = url[scheme.end() :].rpartition("@")
+    return scheme[0] + user.partition(":")[0] + at + _SECRETS.sub("", place).rstrip("?&")

@@ -148,6 +148,7 @@ def test_what_can_not_be_opened_is_one_clear_line_without_the_password(tmp_path:
         url.replace(SECRET, f"{SECRET}/{SECRET}@{SECRET}"): "this can't be read",
         url.replace("127.0.0.1", "[::1"): "this can't be read",
         url.replace("postgresql:", "mysql:"): "mysql: is no kind of store",
+        url.replace("postgresql://", "postgresql:/"): "postgresql: is no kind of store",
         url + "&sslmode=never": "`sslmode` parameter must be one of",
     }.items():
         assert why in ServerShell(broken).refused("conversations")
@@ -202,6 +203,7 @@ def test_without_the_driver_it_is_said_which_extra_brings_it() -> None:
         (f"postgresql://h/d?schema=s&sslpassword={SECRET}", "postgresql://h/d?schema=s"),
         (f"postgresql://u:{SECRET}/x@y#{SECRET}?@h/d", "postgresql://u@h/d"),
         (f"postgresql://:{SECRET}@h/d", "postgresql://@h/d"),
+        (f"postgresql:/u:{SECRET}@h/d", "postgresql:/u@h/d"), (f"Nats:u:{SECRET}@h?password={SECRET}", "Nats:u@h"),
     ],
 )  # fmt: skip
 def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
