@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 _SECRETS: Final = re.compile(r"(?<=[?&])[^=&]*pass[^=&]*=[^&]*&?", re.IGNORECASE)
-_SERVER: Final = re.compile(r"(?:postgresql|postgres|nats):/*", re.IGNORECASE)
+_SERVER: Final = re.compile(r"(?:postgresql|postgres|nats):(?=.*[/@])/*", re.IGNORECASE)
 _SCHEME: Final = re.compile(rf"{_SERVER.pattern}|.*?://", re.IGNORECASE | re.DOTALL)
 _POSTGRES: Final = ("postgresql://", "postgres://")
 
