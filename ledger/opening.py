@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ledger.errors import LogReplaced
 from ledger.ledger import Ledger
-from ledger.tables.logs import know_log
+from ledger.tables.logs import KNOWN, know_log
 from ledger.tables.tables import LedgerTables
 from projector import Projector
 from stream import EventStore, MemoryStore, Opening, StoreUnusable, open_store
@@ -41,7 +41,8 @@ def open_ledger(
 
     `memory:` keeps both in memory. `async with open_ledger(url) as ledger` closes it at the end. Compaction keeps
     snapshots of `projectors`, too. With `create=False` a missing file is an error. Raises `StoreUnusable`, and
-    `LogReplaced` for a log elsewhere that is not this ledger's, unless it is to `take_over_log` (as `reconcile` does).
+    `LogReplaced` for a log that is not this ledger's, or that lies elsewhere and was not named, unless it is to
+    `take_over_log` (as `reconcile` does).
 
     With `read_only` nothing is written, neither to the files nor beside them, and this user need not be able to: what is
     looked at is a copy of this process alone, of all that was there when it was opened. What the log has beyond the ledger
@@ -83,7 +84,7 @@ class _Place(NamedTuple):
         try:
             database = await self._open_database(store)
             tables = await LedgerTables.attach(database)
-            if self.log is not None:
+            if self.log is not None or await _is_forgotten(tables, store):
                 await _know_log(tables, store.incarnation, take_over=self.take_over_log)
             return Ledger(store, tables, self.projectors)
         except BaseException:
@@ -119,6 +120,13 @@ async def _copy(path: str) -> SqliteDatabase:
     from stream.sqlite.private_copy import open_private_copy  # noqa: PLC0415 - as a rule nobody needs it
 
     return await open_private_copy(path)
+
+
+async def _is_forgotten(tables: LedgerTables, store: EventStore) -> bool:
+    """Whether this is the ledger of a log elsewhere, which was not named: where it lies itself there has never been one."""
+    if not await tables.look(lambda sql: sql(KNOWN)):
+        return False
+    return not (await store.changes(limit=1)).streams
 
 
 async def _know_log(tables: LedgerTables, incarnation: str, *, take_over: bool) -> None:

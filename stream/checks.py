@@ -7,6 +7,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from stream.urls import is_meant_as_server, shown_url
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -55,6 +57,8 @@ def check_path(what: str, value: object) -> Path:
     named = check_kind(what, value, str | PathLike, "a path")
     if named == "":
         raise ValueError(f"{what} must name a file or a folder, and it is empty: '.' is the folder you are in")
+    if is_meant_as_server(str(named)):
+        raise ValueError(f"{what} must name a file or a folder, and {shown_url(str(named))} is a server")
     return Path(named)
 
 

@@ -11,7 +11,7 @@ from stream.memory import MemoryStore
 from stream.sqlite.database import Durability, open_database
 from stream.sqlite.store import SqliteStore
 from stream.tasks import finish_anyway
-from stream.urls import is_nats, is_postgres, shown_url
+from stream.urls import is_meant_as_server, is_nats, is_postgres, shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
@@ -93,10 +93,9 @@ def sqlite_path(url: str) -> str:
         if "?" in path or "#" in path:
             raise StoreUnusable(url, "a URL takes no options: leave out what begins with ? or #, in a name write %3F and %23")
         return unquote(path)
-    scheme, separator, _ = url.partition("://")
-    if separator or url == MEMORY:
+    if "://" in url or url == MEMORY or is_meant_as_server(url):
         kinds = "a path, sqlite:///path, postgresql://…, nats://… or memory:"
-        raise StoreUnusable(shown_url(url), f"{scheme}: is no kind of store: use {kinds}")
+        raise StoreUnusable(shown_url(url), f"{url.partition(':')[0]}: is no kind of store: use {kinds}")
     if not url:
         raise StoreUnusable("''", "an empty path names no database: use a path, sqlite:///path or memory:")
     return url

@@ -6,8 +6,10 @@ import re
 from typing import Final
 
 _SECRETS: Final = re.compile(r"(?<=[?&])[^=&]*(?:pass|token|secret)[^=&]*=[^&]*&?", re.IGNORECASE)
+_SERVER: Final = re.compile(r"(?:postgresql|postgres|nats):(?=.*[/@])/*", re.IGNORECASE)
+_SCHEME: Final = re.compile(rf"{_SERVER.pattern}|.*?://", re.IGNORECASE | re.DOTALL)
 _POSTGRES: Final = ("postgresql://", "postgres://")
-_TOKENS: Final = ("nats", "tls")
+_TOKENS: Final = ("nats:", "tls:")
 
 
 def is_postgres(url: str) -> bool:
@@ -25,17 +27,22 @@ def is_server(url: str) -> bool:
     return is_postgres(url) or is_nats(url)
 
 
+def is_meant_as_server(url: str) -> bool:
+    """Whether somebody means a server, be it with a slash too few: that is no path, and may hold a password."""
+    return _SERVER.match(url) is not None
+
+
 def shown_url(url: str) -> str:
     """The URL as it may be printed; a path as it is.
 
     Whoever forgets to write the odd characters of a password as %40 has them cut out, too: all up to the last @ of it.
     On NATS a name without a password is none, but a token.
     """
-    scheme, separator, rest = url.partition("://")
-    if not separator:
+    scheme = _SCHEME.match(url)
+    if scheme is None:
         return url
-    user, at, place = rest.rpartition("@")
+    user, at, place = url[scheme.end() :].rpartition("@")
     name, colon, _ = user.partition(":")
-    if scheme.lower() in _TOKENS and not colon:
+    if scheme[0].lower().startswith(_TOKENS) and not colon:
         name = ""
-    return scheme + separator + name + at + _SECRETS.sub("", place).rstrip("?&")
+    return scheme[0] + name + at + _SECRETS.sub("", place).rstrip("?&")

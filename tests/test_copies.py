@@ -27,6 +27,7 @@ from tests.test_commands import Shell
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ledger.transfer.copies import Copied
     from tests.faults.children import Parent
 
 pytestmark = pytest.mark.anyio
@@ -93,6 +94,25 @@ async def test_a_copy_of_a_copy_on_other_engines_is_the_same_and_goes_on(tmp_pat
         await last.recover("trip", "r4", "commit")
         with pytest.raises(CopyDiffers, match="'long' can't be copied: its log is another one there"):
             [one async for one in ledgers[-2].copy_to(last)]
+
+
+async def test_of_two_copies_at_once_the_slower_one_finds_what_the_other_stored(tmp_path: Path) -> None:
+    target = str(tmp_path / "target.db")
+    async with open_ledger("memory:") as source, open_ledger(target) as slow, open_ledger(target) as quick:
+        await fill(source)
+        adopt = slow.store.adopt
+        first: list[Copied] = []
+
+        async def late(*args: Any, **kwargs: Any) -> None:
+            if not first:
+                first.extend([one async for one in source.copy_to(quick)])
+            await adopt(*args, **kwargs)
+
+        slow.store.adopt = late  # type: ignore[method-assign]
+        told = [one async for one in source.copy_to(slow)]
+        assert all(one.is_new for one in first)
+        assert told == [one._replace(is_new=False) for one in first]
+        assert await content(slow) == await content(source)
 
 
 async def opened(stack: AsyncExitStack, folder: Path, place: str) -> Ledger:
@@ -196,6 +216,8 @@ async def test_what_is_there_and_another_is_refused_and_stays(tmp_path: Path) ->
     shell = Shell(tmp_path)
     assert "same place" in shell.run("copy", "x.db", "x.db", code=2)
     assert "memory: is gone" in shell.run("copy", "x.db", "memory:", code=2)
+    assert "say --from-log" in shell.run("copy", str(tmp_path / "a.db"), "x.db", "--log", "l.db", code=2)
+    assert not (tmp_path / "x.db").exists()
     assert "there is no" in shell.run("copy", str(tmp_path / "no.db"), str(tmp_path / "x.db"), code=2)
     assert "can't be copied" not in shell.run("copy", str(tmp_path / "a.db"), str(tmp_path / "b.db"))
 

@@ -134,6 +134,24 @@ def test_two_imports_of_the_same_files_at_once_give_them_once(tmp_path: Path) ->
     assert shell.run("verify") == "everything is as it should be\n"
 
 
+async def test_of_two_imports_at_once_only_the_one_that_stored_it_says_so(tmp_path: Path) -> None:
+    path, data = tmp_path / "c.jsonl", str(tmp_path / "a.db")
+    async with open_ledger(data) as slow, open_ledger(data) as quick:
+        append = slow.store.append
+        first: list[Any] = []
+
+        async def late(*args: Any, **kwargs: Any) -> Any:
+            if not first:
+                first.extend(await imported(quick, path))
+            return await append(*args, **kwargs)
+
+        slow.store.append = late  # type: ignore[method-assign]
+        [second] = await imported(slow, path, of_lines(chat_lines(3)))
+        assert (first[0].runs > 0, first[0].events, first[0].known) == (True, first[0].head, 0)
+        there = len(await slow.transcript("c", branch="all"))
+        assert (second.runs, second.events, second.known, second.head) == (0, 0, there, first[0].head)
+
+
 async def test_a_writer_beside_an_import_loses_nothing(tmp_path: Path) -> None:
     content = large_talk()
     async with open_ledger(str(tmp_path / "a.db"), durability="normal") as ledger:

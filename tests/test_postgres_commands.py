@@ -148,12 +148,22 @@ def test_what_can_not_be_opened_is_one_clear_line_without_the_password(tmp_path:
         url.replace(SECRET, f"{SECRET}/{SECRET}@{SECRET}"): "this can't be read",
         url.replace("127.0.0.1", "[::1"): "this can't be read",
         url.replace("postgresql:", "mysql:"): "mysql: is no kind of store",
+        url.replace("postgresql://", "postgresql:/"): "postgresql: is no kind of store",
         url + "&sslmode=never": "`sslmode` parameter must be one of",
     }.items():
         assert why in ServerShell(broken).refused("conversations")
     for words in (("backup", str(tmp_path / "x")), ("stats", "--read-only"), ("vacuum",), ("verify",)):
         ServerShell(url).refused(*words)
         ServerShell(url.replace("postgresql:", "mysql:")).refused(*words)
+
+
+@pytest.mark.parametrize("words", [("backup",), ("import",), ("export", "--all", "--output")])
+async def test_where_a_file_is_meant_a_server_is_refused_without_its_password(words: tuple[str, ...], tmp_path: Path) -> None:
+    path = str(tmp_path / "a.db")
+    async with open_ledger(path):
+        pass
+    assert "is a server" in ServerShell(path).run(*words, f"postgresql://tester:{SECRET}@127.0.0.1/postgres", code=2)
+    assert [each.name for each in tmp_path.iterdir()] == ["a.db"]
 
 
 async def test_a_wrong_password_and_a_poor_user_are_told_so() -> None:
@@ -196,12 +206,14 @@ def test_without_the_driver_it_is_said_which_extra_brings_it() -> None:
     ("url", "shown"),
     [
         ("chat.db", "chat.db"), ("sqlite:////a/b.db", "sqlite:////a/b.db"), ("memory:", "memory:"),
+        ("nats:talk.db", "nats:talk.db"),
         ("postgresql://h:1/d?schema=s", "postgresql://h:1/d?schema=s"),
         (f"postgresql://u:{SECRET}@h:1/d", "postgresql://u@h:1/d"),
         (f"postgresql://u:{SECRET}@h/d?password={SECRET}&schema=s", "postgresql://u@h/d?schema=s"),
         (f"postgresql://h/d?schema=s&sslpassword={SECRET}", "postgresql://h/d?schema=s"),
         (f"postgresql://u:{SECRET}/x@y#{SECRET}?@h/d", "postgresql://u@h/d"),
         (f"postgresql://:{SECRET}@h/d", "postgresql://@h/d"),
+        (f"postgresql:/u:{SECRET}@h/d", "postgresql:/u@h/d"), (f"Nats:u:{SECRET}@h?password={SECRET}", "Nats:u@h"),
     ],
 )  # fmt: skip
 def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:

@@ -195,6 +195,31 @@ async def test_a_ledger_of_another_log_is_refused_until_it_is_told_to_take_it_ov
         assert await wrong(ledger) == []
 
 
+async def test_a_ledger_whose_log_lies_elsewhere_and_is_not_named_is_refused(tmp_path: Path) -> None:
+    data, log = str(tmp_path / "a.db"), str(tmp_path / "log.db")
+    async with open_ledger(data, log=log) as ledger:
+        await ledger.record("c", turn("r", None, "one"))
+        await ledger.catch_up("c")
+    for read_only in (False, True):
+        with pytest.raises(LogReplaced, match="name the log that belongs to it"):
+            await open_ledger(data, read_only=read_only)
+    async with open_ledger(data, log=log) as ledger:
+        assert await texts(ledger) == ["one"]
+    async with open_ledger(data, take_over_log=True) as ledger:
+        assert [kind for kind, _ in await found(ledger)] == ["orphaned"]
+    await (await open_ledger(data)).close()
+
+
+async def test_a_ledger_that_was_once_opened_with_another_log_still_opens_with_its_own(tmp_path: Path) -> None:
+    data = str(tmp_path / "a.db")
+    async with open_ledger(data) as ledger:
+        await ledger.record("c", turn("r", None, "one"))
+    async with open_ledger(data, log=str(tmp_path / "log.db")):
+        pass
+    async with open_ledger(data) as ledger:
+        assert await texts(ledger) == ["one"]
+
+
 @pytest.mark.parametrize("with_snapshot", [False, True])
 async def test_a_hole_is_named_and_never_called_mended_and_the_rest_is_taken_in(*, with_snapshot: bool) -> None:
     async with open_ledger("memory:") as ledger:

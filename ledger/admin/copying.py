@@ -34,6 +34,9 @@ def copy(
     writes to FROM first; who only reads may go on. Clients of TO begin again from a snapshot: it is another life of the log.
     """
     refuse_to_write(context)
+    sources = [place.get_parameter_source("log") for place in (context, context.parent) if place is not None]
+    if any(source is not None and source.name == "COMMANDLINE" for source in sources):
+        raise ValueError("--log is of --data: say --from-log for the log of FROM, --to-log for that of TO")
     if MEMORY in (source, target, from_log, to_log):
         raise ValueError("memory: is gone when this ends: name a path or a URL")
     if (source, from_log) == (target, to_log):

@@ -86,7 +86,7 @@ def backup(
         raise ValueError(f"{shown_url(context.obj.log)}: the log has a file of its own: name the copy of it with --log-target")
 
     async def job(ledger: Ledger) -> None:
-        with progress(f"copying to {target}"):
+        with progress(f"copying to {shown_url(target)}"):
             size_bytes = await ledger.backup(target, log_target=log_target)
         if as_json:
             print_json({"backup": target, "bytes": size_bytes, "incarnation": ledger.store.incarnation})

@@ -19,7 +19,7 @@ from ledger.tables.media import get_media, put_media
 from ledger.tables.whole_rows import read_rows, write_rows
 from ledger.transfer.content_hash import hash_log
 from ledger.transfer.progress import untold
-from stream import Event, Truncated
+from stream import Event, SeqConflict, Truncated
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -91,7 +91,10 @@ async def _copy_log(source: EventStore, target: EventStore, name: str, bounds: B
     if (await target.bounds(name)).head or not bounds.head:
         return False
     producers = await source.producers(name)
-    await target.adopt(name, events, floor=bounds.floor, origin=bounds.origin, producers=producers)
+    try:
+        await target.adopt(name, events, floor=bounds.floor, origin=bounds.origin, producers=producers)
+    except SeqConflict:  # another copy of the same was faster: what is there now is compared
+        return False
     return True
 
 

@@ -7,7 +7,7 @@ is too large for one append goes by its producer, whose watermark tells where a 
 
 from __future__ import annotations
 
-import hashlib
+import secrets
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -312,10 +312,9 @@ class _Intake:
         if not self._page:
             return
         validate(self._page)
-        digest = hashlib.sha256(b"\0".join(event.data for event in self._page)).hexdigest()
-        result = await self._ledger.store.append(
-            self._conversation, self._page, expected_seq=self.head, append_id=f"import-{digest}"
-        )
+        # the name is of this append alone: what another import of the same has stored is a conflict, and then known
+        name = f"import-{secrets.token_hex(16)}"
+        result = await self._ledger.store.append(self._conversation, self._page, expected_seq=self.head, append_id=name)
         self.head = result.last_seq
         self.runs += self._page_runs
         self._count(len(self._page))

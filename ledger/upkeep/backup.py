@@ -16,7 +16,7 @@ from stream.sqlite import backup as files
 from stream.sqlite.files import discard
 from stream.sqlite.place import absolute
 from stream.sqlite.scripts import read_scripts
-from stream.urls import is_nats, is_server, shown_url
+from stream.urls import is_meant_as_server, is_nats, is_server, shown_url
 
 if TYPE_CHECKING:
     import sqlite3
@@ -42,6 +42,9 @@ async def back_up(engine: Engine, target: str, log_target: str | None) -> int:
     check_name("target", target)
     if log_target is not None:
         check_name("log_target", log_target)
+    for place in (target, log_target or ""):
+        if is_meant_as_server(place):
+            raise StoreUnusable(shown_url(place), "this is a server: name a file, or use `tailfold copy`")
     store, own = engine.store, engine.tables.database
     if not isinstance(store, SqliteStore) or not isinstance(own, Database) or own.path == IN_MEMORY:
         raise _no_file(engine, "pg_dump")

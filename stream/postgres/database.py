@@ -206,8 +206,9 @@ class PostgresDatabase:
     async def open(self, *, create: bool) -> None:
         """Connects, and looks whether the server is as it must be. Raises `StoreUnusable` and `StoreUnreachable`."""
         try:
+            # a least size would have the driver try again by itself while the server is gone, and print a traceback each time
             self._pool = await asyncpg.create_pool(
-                self.address.hosts[0], connect=self.connect, min_size=1, max_size=_CONNECTIONS, init=self._prepare,
+                self.address.hosts[0], connect=self.connect, min_size=0, max_size=_CONNECTIONS, init=self._prepare,
                 **({"statement_cache_size": 0} if self.address.wake == "poll" else {}),
             )  # fmt: skip
             async with self.connected() as connection:

@@ -58,6 +58,19 @@ async def test_however_many_wait_all_are_told_in_time_and_later_ones_wait_anew()
             await asyncio.wait_for(later, 10)
 
 
+async def test_the_driver_says_nothing_of_connections_that_it_misses(caplog: pytest.LogCaptureFixture) -> None:
+    url = Shared.url()
+    async with Proxy(server().port) as proxy, open_store(proxy.url(url)) as store:
+        await store.append("s", event("first"))
+        proxy.refusing = True
+        proxy.cut_all()
+        under_way = asyncio.ensure_future(store.append("s", event("second")))
+        await asyncio.sleep(0.3)
+        proxy.refusing = False
+        assert (await asyncio.wait_for(under_way, 10)).last_seq == 2
+    assert [record.getMessage() for record in caplog.records if not record.name.startswith("tailfold")] == []
+
+
 @pytest.mark.usefixtures("_little_patience")
 async def test_a_close_while_the_server_is_out_of_reach_ends() -> None:
     url = Shared.url()
