@@ -258,3 +258,26 @@ async def test_all_connections_are_closed_where_that_is_cancelled(tmp_path: Path
                 one._thread.join(5)
                 assert not one._thread.is_alive()
         await connections.close()
+
+
+@pytest.mark.parametrize("cancels", [1, 2, 3])
+def test_a_connection_that_is_cancelled_while_it_closes_answers_no_loop_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cancels: int
+) -> None:
+    died: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", died.append)
+
+    async def cut_off() -> None:
+        one = await connection.Connections(str(tmp_path / "log.db")).connect()
+        one._tx.put_nowait((None, lambda: time.sleep(0.2)))
+        finishing = asyncio.ensure_future(one.finish())
+        await asyncio.sleep(0)
+        for _ in range(cancels):
+            finishing.cancel()
+            await asyncio.sleep(0)
+        with suppress(asyncio.CancelledError):
+            await finishing
+
+    asyncio.run(cut_off())
+    time.sleep(0.3)
+    assert not died

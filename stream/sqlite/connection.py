@@ -34,12 +34,21 @@ class Connection(aiosqlite.Connection):
     def stop(self) -> asyncio.Future[Any] | None:
         """As aiosqlite calls it, also where it could not connect; see `stopped`."""
         self._stopping = super().stop()
-        return self._stopping
+        return self._stopping and asyncio.shield(self._stopping)  # whoever waits for it and is cancelled would cancel it
 
     async def stopped(self) -> None:
-        """Returns when the thread of a connection that was stopped asks nothing of the event loop any more."""
-        if self._stopping is not None:
-            await asyncio.wait([self._stopping])
+        """Returns when the thread of a connection that was stopped asks nothing of the event loop any more.
+
+        However often it is cancelled meanwhile: the thread would answer an event loop that has ended.
+        """
+        cancelled = None
+        while self._stopping is not None and not self._stopping.done():
+            try:
+                await asyncio.wait([self._stopping])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
 
     async def finish(self) -> None:
         """As `close`, and whoever cancels it waits for the thread."""
