@@ -11,13 +11,14 @@ _SCRIPTS = ("tailfold", "tailfold.exe")
 _MODULES = ("ledger", "ledger.admin")
 
 
-def end_on_interrupt() -> None:
-    """From now on SIGINT ends this process at once, with 130; not where it is ignored, or heard by somebody else.
+def end_on_interrupt() -> bool:
+    """From now on SIGINT ends this process at once, with 130; not, and False, where it is ignored or heard by somebody else.
 
     An exception would do that, too, but with a traceback, for whatever is imported may not catch it.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
+    return bool(signal.getsignal(signal.SIGINT) is _end)
 
 
 def raise_on_interrupt() -> None:

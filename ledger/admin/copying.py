@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from typing import Annotated
 
-import anyio
 import typer
 
 from ledger import open_ledger
 from ledger.admin.long_work import LongWork, stoppable
+from ledger.admin.loop import run_in_loop
 from ledger.admin.options import AsJson, refuse_to_write
 from ledger.admin.output import print_json, print_line
 from ledger.transfer.copies import copy_ledger
@@ -56,4 +56,4 @@ def copy(
         print_line(f"{len(done):,} streams are in {shown_url(target)}, {new:,} of them new: each was read back and is the same")
 
     with stoppable(lambda: f"{work.so_far} streams are there; the same command goes on"):
-        anyio.run(job)
+        run_in_loop(job)

@@ -17,6 +17,7 @@ import typer
 
 from ledger.admin.demo_agent import CHAT
 from ledger.admin.demo_screen import Screen
+from ledger.admin.loop import run_in_loop
 from ledger.admin.options import AsJson, ProblemsFound, named_path, refuse_to_write
 from ledger.admin.output import make_console, print_json
 from ledger.admin.tables import print_pairs
@@ -52,11 +53,11 @@ def demo(
         keep.mkdir(parents=True, exist_ok=True)
         if (keep / "demo.db").exists():
             raise ValueError(f"{keep / 'demo.db'} exists: name another folder with --keep")
-    if not anyio.run(run_demo, make_console(), keep, as_json):
+    if not run_in_loop(run_demo, make_console(), keep, as_json):
         raise ProblemsFound
 
 
-async def run_demo(console: Console, keep: Path | None, as_json: bool) -> bool:  # noqa: FBT001 - called by anyio.run
+async def run_demo(console: Console, keep: Path | None, as_json: bool) -> bool:  # noqa: FBT001 - called by `run_in_loop`
     """Asks, kills, recovers, compacts, loads again; prints each step. True if all numbers are right."""
     console.quiet = as_json
     with nullcontext(str(keep)) if keep else tempfile.TemporaryDirectory(prefix="tailfold-") as folder:

@@ -6,13 +6,13 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import anyio
 import msgspec
 import typer
 
 from ledger.admin.erased import erased, print_erased
 from ledger.admin.json_shapes import of_erased, with_iso
 from ledger.admin.long_work import stoppable
+from ledger.admin.loop import run_in_loop
 from ledger.admin.options import AsJson, refuse_to_write, with_ledger
 from ledger.admin.output import moment, print_json, print_line, progress
 from ledger.admin.tables import print_pairs
@@ -112,7 +112,7 @@ def restore(
     if (log is None) != (log_backup is None):
         raise ValueError("a log in a file of its own is restored from --log-backup to the place of --log: name both, or none")
     with stoppable(lambda: f"there is no {shown_url(data)}: run it again"), progress(f"restoring {shown_url(data)}"):
-        incarnation = anyio.run(partial(restore_ledger, backup, data, log_backup=log_backup, log=log))
+        incarnation = run_in_loop(partial(restore_ledger, backup, data, log_backup=log_backup, log=log))
     if as_json:
         print_json({"data": data, "incarnation": incarnation})
         return

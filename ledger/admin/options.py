@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from ledger.early_interrupt import end_on_interrupt, raise_on_interrupt
+from ledger.early_interrupt import end_on_interrupt
 from ledger.errors import UnknownConversation, UnknownRun
 from stream.checks import check_path
 from stream.limits import MAX_RUN_ID_BYTES, check_id
@@ -65,12 +64,9 @@ def with_ledger(
     are with --read-only, and where they can't be written; any other is refused with --read-only.
     """
     end_on_interrupt()
-    import anyio  # noqa: PLC0415 - with the rest of what help does not need
-
-    from ledger import open_ledger  # noqa: PLC0415
+    from ledger import open_ledger  # noqa: PLC0415 - with the rest of what help does not need
+    from ledger.admin.loop import run_in_loop  # noqa: PLC0415
     from ledger.admin.output import leave_pipe  # noqa: PLC0415
-
-    raise_on_interrupt()
 
     settings: Settings = context.obj
     read_only = is_read_only(settings) if only_looks else refuse_to_write(context)
@@ -82,7 +78,7 @@ def with_ledger(
             await job(ledger)
 
     try:
-        anyio.run(main, backend_options={"use_uvloop": fast_loop and find_spec("uvloop") is not None})
+        run_in_loop(main, fast=fast_loop)
     except BrokenPipeError:
         leave_pipe()
 

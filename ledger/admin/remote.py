@@ -6,9 +6,9 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import anyio
 import msgspec
 
+from ledger.admin.loop import run_in_loop
 from ledger.admin.output import leave_pipe, print_json, print_record, print_warning
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def print_remote(url: str, conversation: str, *, after: int, token_file: Path | 
     headers = {} if token_file is None else {"Authorization": f"Bearer {read_token(token_file)}"}
     place = f"{url.rstrip('/')}/v1/conversations/{quote(conversation, safe='')}/events"
     try:
-        anyio.run(_print, place, after, headers, as_json)
+        run_in_loop(_print, place, after, headers, as_json)
     except BrokenPipeError:
         leave_pipe()
 
@@ -33,7 +33,7 @@ def read_token(path: Path) -> str:
     raise ValueError(f"{path} holds no token: write it on a line of its own")
 
 
-async def _print(place: str, after: int, headers: dict[str, str], as_json: bool) -> None:  # noqa: FBT001 - of `anyio.run`
+async def _print(place: str, after: int, headers: dict[str, str], as_json: bool) -> None:  # noqa: FBT001 - called by `run_in_loop`
     from stream.client import RemoteEvent, follow_remote  # noqa: PLC0415 - an extra that may be missing
 
     async with aclosing(follow_remote(place, after=after, headers=headers, broken=print_warning)) as events:
