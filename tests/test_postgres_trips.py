@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from ledger import Ledger, open_ledger
 from stream import NewEvent, StoreUnusable, open_store
 from stream.postgres import PostgresStore
+from stream.postgres.database import PostgresDatabase
 from tests.postgres_server import Shared
 
 if TYPE_CHECKING:
@@ -98,3 +101,50 @@ async def test_tables_of_a_newer_program_are_refused_by_the_next_transaction() -
         assert len(await ledger.transcript("c")) == 3
     with pytest.raises(StoreUnusable, match="upgrade Tailfold"):
         await open_ledger(url)
+
+
+LEFT: Final = """
+SELECT 'setting ' || name FROM pg_settings WHERE source = 'session' AND setting <> reset_val
+UNION ALL SELECT 'cursor ' || name FROM pg_cursors UNION ALL SELECT 'channel ' || pg_listening_channels() UNION ALL
+SELECT 'lock' FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'"""
+"""What the next user of a connection would find of the one before; pg_cursors shows this very statement without a name."""
+
+
+async def left_in(connection: Any) -> list[str]:
+    found = [str(each) for (each,) in await connection.fetch(LEFT)]
+    return [each for each in found if each != "cursor "]
+
+
+async def test_nothing_of_ours_changes_a_session_for_who_has_the_connection_next() -> None:
+    """A connection that is given back is not asked to forget: that would be a trip more for each statement."""
+    async with open_ledger(Shared.url()) as ledger:
+        database = ledger.tables.database
+        assert isinstance(database, PostgresDatabase)
+        await asyncio.gather(*(turn(ledger, f"c{number}") for number in range(20)))
+        await ledger.erase("c1")
+        await ledger.store.delete("other")
+        async with contextlib.AsyncExitStack() as stack:
+            connections = [await stack.enter_async_context(database.connected()) for _ in range(8)]
+            assert [await left_in(connection) for connection in connections] == [[]] * 8
+            connection = connections[0]
+            for text in ("SET work_mem = '8MB'", "LISTEN somebody", "SELECT pg_advisory_lock(1)"):
+                await connection.execute(text)
+            assert sorted(await left_in(connection)) == ["channel somebody", "lock", "setting work_mem"]
+            await connection.execute("RESET ALL; UNLISTEN *; SELECT pg_advisory_unlock_all()")
+
+
+async def test_what_is_sent_to_the_server_is_what_is_counted() -> None:
+    async with open_store(Shared.url()) as store:
+        assert isinstance(store, PostgresStore)
+        await store.settle()
+        sent: list[str] = []
+        async with contextlib.AsyncExitStack() as stack:
+            for connection in [await stack.enter_async_context(store.database.connected()) for _ in range(8)]:
+                connection.add_query_logger(lambda record: sent.append(record.query))
+        for is_first in (True, False):
+            before = store.database.trips
+            await store.append("s", [NewEvent("t", b"x")])
+            await store.read("s")
+            if not is_first:  # then the driver asks for what types there are
+                assert len(sent) == store.database.trips - before > 0
+            sent.clear()
