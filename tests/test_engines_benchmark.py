@@ -86,7 +86,7 @@ async def test_the_floor_on_nats_keeps_every_message_on_streams_with_our_setting
                 packed = 10 if "10 appends in each" in name else 1
                 infos = [await floor._ask(f"STREAM.INFO.{floor._raw.stream(shard)}") for shard in range(2)]
                 now = sum(info["state"]["messages"] for info in infos)
-                assert (now - kept) * packed == writers, name
+                assert (now - kept) * packed == (1 if name.startswith("a message") else writers), name
                 kept = now
         for shard in range(2):
             ours = (await floor._ask(f"STREAM.INFO.{floor._ours.stream(shard)}"))["config"]

@@ -1,10 +1,10 @@
 """nats-py alone: the very bytes that ours keeps, on JetStream streams with the settings of ours, each acknowledged.
 
 The messages are made before the clock starts, and have no header: neither what ours says of its stream, nor where it is
-expected. What many writers wait for goes either as a message each, as many requests under way as there are writers, or as an
-atomic batch, which costs the server one sync and is sent by hand, for the driver knows none; also in two and four batches at
-once. Where there are more writers than conversations ours puts the appends that wait for one conversation into one message:
-the driver does that, too, besides a message each. Ours may choose the best of these as it goes, and so may the floor.
+expected. What many writers wait for goes as a message each, one behind the other or as many under way as there are writers; or
+as an atomic batch, which is sent by hand, for the driver knows none, also two and four of them at once. Where there are more
+writers than conversations ours puts the appends that wait for one conversation into one message: so does the driver, besides a
+message each. Ours may choose among these as it goes, and so may the floor.
 
 Read are the messages that our own store has written, an append each: by pages of direct gets, by a consumer that pulls, and by
 an ordered consumer, each unpacked to types and data.
@@ -40,8 +40,8 @@ _Way = tuple[int, int, int]
 
 _WAYS: Final[dict[int, tuple[_Way, ...]]] = {
     1: ((1, 1, 1),),
-    10: ((10, 1, 1), (1, 10, 1), (2, 5, 1)),
-    100: ((100, 1, 1), (1, 100, 1), (2, 50, 1), (4, 25, 1)),
+    10: ((1, 1, 1), (10, 1, 1), (1, 10, 1), (2, 5, 1)),
+    100: ((1, 1, 1), (100, 1, 1), (1, 100, 1), (2, 50, 1), (4, 25, 1)),
 }
 _MANY: Final[tuple[_Way, ...]] = ((1000, 1, 1), (1, 1000, 1), (4, 250, 1), (100, 1, 10), (1, 100, 10), (2, 50, 10))
 
@@ -193,7 +193,7 @@ def _called(way: _Way) -> str:
     senders, messages, appends = way
     packed = f", {appends} appends in each" if appends > 1 else ""
     if messages == 1:
-        return f"{senders} messages at once{packed}" if senders > 1 else "a message"
+        return f"{senders} messages at once{packed}" if senders > 1 else "a message at a time"
     return f"batch of {messages} messages, {senders} at once{packed}"
 
 

@@ -102,7 +102,9 @@ class Appender:
         self._clock_ms = clock_ms
         self._stored = stored
         self._lanes: OrderedDict[str, _Lane] = OrderedDict()
-        self._batches = [Batches(log.client) for _ in range(log.layout.shards)]
+        self._busy = 0
+        """So many lanes have a task."""
+        self._batches = [Batches(log.client, is_replicated=log.layout.is_replicated) for _ in range(log.layout.shards)]
         self._prefix = secrets.token_bytes(NAMED_BYTES - 8)
 
     def append(self, append: Append) -> asyncio.Future[AppendResult]:
@@ -112,6 +114,7 @@ class Appender:
         lane = self._lane(append.stream_id)
         lane.waiting.append(Request(append, pack(append.events), name, answer))
         if lane.task is None:
+            self._busy += 1
             lane.task = asyncio.create_task(self._run(lane), name=f"tailfold writer of {append.stream_id}")
         return answer
 
@@ -156,6 +159,7 @@ class Appender:
                     lane.landed.set()
         finally:
             lane.task = None
+            self._busy -= 1
 
     def _take(self, lane: _Lane) -> list[Request]:
         batch: list[Request] = []
@@ -260,7 +264,8 @@ class Appender:
         subject = self._log.layout.log(lane.stream_id)
         try:
             batches = self._batches[self._log.layout.shard_of(lane.stream_id)]
-            js = await batches.send(subject, data, {HEADER: write_state(state)}, expected=place.js)
+            headers = {HEADER: write_state(state)}
+            js = await batches.send(subject, data, headers, expected=place.js, is_alone=self._busy == 1)
         except Unclear:
             unclear.append(_Attempt(place.js, place.state.head, [(request, request.last) for request in planned]))
             raise

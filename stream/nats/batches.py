@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from stream.nats.client import Client
 
 _MIN_BATCH: Final = 8  # a batch takes as long as some single messages
+_MIN_BATCH_OF_ONE_SERVER: Final = 16
+_TURN_S: Final = 0.05
+"""For so long the next single message waits for the one before. One server syncs each by itself, and a file system may hold up
+who syncs while others do: there as many in turn take half the time. Several servers agree on many at once."""
+
 _MAX_BATCH: Final = 500
 _MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 _ABREAST: Final = 4
@@ -33,13 +38,17 @@ class _Message(NamedTuple):
 class Batches:
     """The messages for one JetStream stream. What is under way at once are distinct logs: each has one message there."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, is_replicated: bool) -> None:
         self._client = client
+        self._is_replicated = is_replicated
+        self._min_batch = _MIN_BATCH if is_replicated else _MIN_BATCH_OF_ONE_SERVER
         self._waiting: list[_Message] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def send(self, subject: str, data: bytes, headers: dict[str, str], *, expected: int) -> int:
-        """As `Client.send`."""
+    async def send(self, subject: str, data: bytes, headers: dict[str, str], *, expected: int, is_alone: bool = False) -> int:
+        """As `Client.send`. Who `is_alone` has nobody to wait for: there it is sent at once."""
+        if is_alone and self._task is None:
+            return await self._client.send(subject, data, headers, expected=expected)
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Message(subject, data, headers, expected, answer))
         if self._task is None:
@@ -54,8 +63,12 @@ class Batches:
                 _, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
                 continue
             messages = self._take()
-            if len(messages) < _MIN_BATCH:
-                under_way |= {asyncio.create_task(self._send(message)) for message in messages}
+            if len(messages) < self._min_batch:
+                for message in messages:
+                    task = asyncio.create_task(self._send(message))
+                    under_way.add(task)
+                    if not self._is_replicated:
+                        await asyncio.wait([task], timeout=_TURN_S)
             else:
                 under_way.add(asyncio.create_task(self._send_together(messages)))
                 _, under_way = await asyncio.wait(under_way)
