@@ -13,19 +13,18 @@ from stream import (
     Diverged,
     Event,
     InvalidEvent,
-    NewEvent,
     Producer,
     SeqConflict,
     StoreUnreachable,
     open_store,
 )
-from stream.nats import NatsStore, open_nats
+from stream.nats import NatsStore
 from stream.nats.client import HEADER, Raw
 from stream.nats.errors import Unclear
 from stream.nats.feed import FeedPlace
 from stream.nats.state import State, write_state
 from stream.tables.chunks import checksum, chunk_place
-from tests.nats_server import SharedNats
+from tests.nats_logs import new, opened_log
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -36,13 +35,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
 @pytest.fixture
 async def store(anyio_backend: object) -> AsyncIterator[NatsStore]:
     del anyio_backend
-    opened = await open_nats(SharedNats.url())
-    yield opened
-    await opened.close()
-
-
-def new(*texts: str) -> list[NewEvent]:
-    return [NewEvent("t", text.encode()) for text in texts]
+    async with opened_log() as opened:
+        yield opened
 
 
 async def test_what_was_stored_with_no_answer_and_truncated_since_is_not_stored_again(
