@@ -20,8 +20,8 @@ from projector.formats import STREAMS
 from projector.formats.shared.history import run_id_of
 from stream import InvalidId
 from tests.ledger_commands import run_each
+from tests.smallest_files import SMALLEST, of_lines, of_sse
 from tests.test_commands import Shell
-from tests.test_detection import SMALLEST, of_lines, of_sse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

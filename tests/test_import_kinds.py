@@ -10,8 +10,8 @@ import pytest
 from ledger import FileError, open_ledger
 from projector.formats import STREAMS
 from tests.cassette_files import completion, taken
+from tests.smallest_files import RECORD, of_json, of_lines, of_sse
 from tests.test_commands import Shell
-from tests.test_detection import RECORD, of_json, of_lines, of_sse
 from tests.test_transport import frame
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from ledger import ImportDiffers, open_ledger
 from tests.faults.sizes import FULL
 from tests.imports import chat_lines, check_order, imported, told
 from tests.shared_data import files, needs_data, read_lines
+from tests.smallest_files import EVENTS, LINES, RECORD, SESSION, SMALLEST, of_json, of_lines, of_sse
 from tests.test_commands import Shell
-from tests.test_detection import EVENTS, LINES, RECORD, SESSION, SMALLEST, of_json, of_lines, of_sse
 
 if TYPE_CHECKING:
     from pathlib import Path

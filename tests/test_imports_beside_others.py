@@ -16,8 +16,8 @@ from structlog.testing import capture_logs
 from ledger import open_ledger
 from tests.faults.sizes import FULL
 from tests.imports import chat_lines, check_order, imported, told
+from tests.smallest_files import of_json, of_lines
 from tests.test_commands import Shell
-from tests.test_detection import of_json, of_lines
 
 if TYPE_CHECKING:
     from pathlib import Path

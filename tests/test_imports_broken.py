@@ -19,8 +19,8 @@ from tests.faults.sizes import FULL
 from tests.imports import check_order, imported
 from tests.ledger_commands import refuse_each, run_each
 from tests.shared_data import files, naughty, read_bytes
+from tests.smallest_files import CALL, EVENTS, HISTORIES, LINES, RECORD, SMALLEST, of_json, of_lines, read
 from tests.test_commands import Shell
-from tests.test_detection import CALL, EVENTS, HISTORIES, LINES, RECORD, SMALLEST, of_json, of_lines, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

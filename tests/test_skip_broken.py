@@ -9,8 +9,8 @@ import pytest
 
 from ledger import FileError, open_ledger
 from tests.cassette_files import CHAT, ask, completion, exchange, taken, write
+from tests.smallest_files import ENTRY, ITEM, RECORD, SESSION, of_json, of_lines, of_sse
 from tests.test_commands import Shell
-from tests.test_detection import ENTRY, ITEM, RECORD, SESSION, of_json, of_lines, of_sse
 from tests.test_import_file import chat_chunks
 
 if TYPE_CHECKING:
