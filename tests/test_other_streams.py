@@ -17,9 +17,9 @@ from projector.formats.shared.history import History, HistoryMessage, text_block
 from stream import InvalidId, NewEvent
 from tests.fork_server import COMMANDS
 from tests.ledger_commands import fill, refuse_each, turns
+from tests.old_files import VERSION_4
 from tests.talk import new
 from tests.test_commands import Shell
-from tests.test_migrations import VERSION_4
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
