@@ -25,8 +25,8 @@ from projector.context.similarity import find_duplicates
 from projector.context.stage import Shaped
 from projector.context.tool_groups import ids_of, pair
 from projector.events import ContextCompacted
+from tests.history_chains import FIRST, TALK, plugin, run, text, tool_group
 from tests.test_commands import Shell
-from tests.test_history_chain import FIRST, TALK, plugin, run, text, tool_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

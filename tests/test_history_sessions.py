@@ -14,7 +14,7 @@ from ledger.history.discovery import discover
 from ledger.history.sessions import UnknownSession
 from ledger.history.settings import read_configuration
 from projector.context.model_registry import ModelConfig, UnknownModel
-from tests.test_history_chain import text
+from tests.history_chains import text
 
 if TYPE_CHECKING:
     from pathlib import Path

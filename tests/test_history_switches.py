@@ -20,7 +20,7 @@ from projector.context.pipeline import Pipeline
 from projector.context.plugins import UserPlugin
 from projector.context.switches import Switched, record_switch
 from projector.context.tool_groups import group, ids_of, pair
-from tests.test_history_chain import FIRST, MODELS, TALK, paths, plugin, shapes, text, tool_group
+from tests.history_chains import FIRST, MODELS, TALK, paths, plugin, shapes, text, tool_group
 from tests.test_history_sessions import Disk
 
 if TYPE_CHECKING:
