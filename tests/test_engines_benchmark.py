@@ -157,6 +157,18 @@ def test_without_wheels_it_says_what_to_install(
     assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize(("scheme", "extra"), [("nats", "nats"), ("postgresql", "postgres")])
+def test_only_the_driver_of_the_server_is_needed(
+    scheme: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in {"nats", "asyncpg"} else found(name))
+    with pytest.raises(SystemExit) as ended:
+        engines.main([f"{scheme}://127.0.0.1:1/x"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"benchmarks: not installed: pip install 'tailfold[{extra}]'\n"
+
+
 def test_the_floor_is_the_fastest_of_its_ways() -> None:
     found = {"": [3.0, 4.0, 5.0], "slow": [9.0, 1.0, 1.0], "fast": [2.0, 2.0, 8.0]}
     row = _row("what", found)
