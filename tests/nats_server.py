@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -66,6 +67,16 @@ class NatsServer:
                 raise RuntimeError((self.folder / "log").read_text()[-2000:])
             time.sleep(0.01)
 
+    def await_health(self) -> None:
+        """Returns when JetStream is ready, which takes some seconds where servers look for each other."""
+        deadline = time.monotonic() + _START_S
+        while True:
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{self.monitor}/healthz", timeout=5):
+                return
+            if time.monotonic() > deadline:
+                raise RuntimeError((self.folder / "log").read_text()[-2000:])
+            time.sleep(0.05)
+
     def kill(self) -> None:
         """As a crash would."""
         if self.process is not None:
@@ -95,20 +106,34 @@ class NatsCluster:
         ]
 
     def start(self) -> None:
-        """Returns when each answers; JetStream may take some seconds more."""
+        """Returns when each answers, and they have found each other."""
         for node in self.nodes:
             node.start()
+        for node in self.nodes:
+            node.await_health()
 
     def remove(self) -> None:
         """Ends all, and what they kept."""
         for node in self.nodes:
             node.remove()
 
-    def url(self, stream: str = "tailfold", *options: str) -> str:
-        """Where a store of three replicas can be opened."""
-        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
-        monitors = ",".join(str(node.monitor) for node in self.nodes)
+    def url(self, stream: str = "tailfold", *options: str, node: int | None = None) -> str:
+        """Where a store of three replicas can be opened; only the node of a number is named, if one is given."""
+        nodes = self.nodes if node is None else [self.nodes[node]]
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+        monitors = ",".join(str(node.monitor) for node in nodes)
         return f"nats://{hosts}?" + "&".join([f"stream={stream}", "replicas=3", f"monitor={monitors}", *options])
+
+
+@contextlib.contextmanager
+def three_running() -> Iterator[NatsCluster]:
+    """Three servers while the block lasts."""
+    cluster = NatsCluster()
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.remove()
 
 
 def _die_with_parent() -> None:

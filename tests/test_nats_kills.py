@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from stream import NewEvent, Producer, SeqConflict, StoreUnreachable, StoreUnusable, StreamError, follow, open_store
+from stream import NewEvent, Producer, StoreUnreachable, StreamError, follow, open_store
 from stream.nats import client, open_nats
 from stream.testing.killing import Record, kill_while
 from tests.faults.sizes import size
-from tests.nats_server import NatsCluster, NatsServer, SharedNats, running
+from tests.nats_server import NatsServer, running, three_running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,26 +32,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.faults, pytest.mark.heavy]
 def server() -> Iterator[NatsServer]:
     with running() as started:
         yield started
-
-
-async def test_of_eighteen_writers_over_six_connections_one_wins() -> None:
-    url = SharedNats.url()
-    stores = [await open_nats(url) for _ in range(6)]
-    try:
-        for head in range(40):
-            tries = [
-                store.append("s", [NewEvent("t", f"{number}".encode())], expected_seq=head)
-                for number, store in enumerate(stores * 3)
-            ]
-            results = await asyncio.gather(*tries, return_exceptions=True)
-            won = [number for number, result in enumerate(results) if not isinstance(result, BaseException)]
-            assert len(won) == 1
-            assert all(isinstance(result, SeqConflict) for number, result in enumerate(results) if number not in won)
-            [event] = await stores[0].read("s", after=head)
-            assert event.data == str(won[0]).encode()
-    finally:
-        for store in stores:
-            await store.close()
 
 
 async def append_on(store: EventStore, name: str, kind: str, done: asyncio.Event, told: dict[bytes, int]) -> None:
@@ -150,13 +130,8 @@ async def test_kills_of_the_server_lose_nothing_and_double_nothing(server: NatsS
 
 @pytest.mark.heavy
 async def test_kills_of_the_leader_of_three_lose_nothing_and_double_nothing() -> None:
-    cluster = NatsCluster()
-    try:
-        cluster.start()
-        while True:
-            with suppress(StoreUnusable, StoreUnreachable):  # until the three have found each other
-                probe = await open_nats(cluster.url("three", "shards=2"))
-                break
+    with three_running() as cluster:
+        probe = await open_nats(cluster.url("three", "shards=2"))
 
         async def kill(chance: random.Random) -> None:
             info = await probe._client.ask("STREAM.INFO.three_0")
@@ -167,8 +142,6 @@ async def test_kills_of_the_leader_of_three_lose_nothing_and_double_nothing() ->
 
         await check_beside_kills(cluster.url("three"), kill, times=4)
         await probe.close()
-    finally:
-        cluster.remove()
 
 
 @pytest.mark.slow
