@@ -16,6 +16,7 @@ from stream import (
     NewEvent,
     Producer,
     SeqConflict,
+    Snapshot,
     StoreUnreachable,
     open_store,
 )
@@ -68,6 +69,31 @@ async def test_what_was_stored_with_no_answer_and_truncated_since_is_not_stored_
         else:
             assert await store.append("s", new("x"), producer=producer) == AppendResult(seq, seq, duplicate=True)
         assert (await store.bounds("s")).head == seq
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["alone", "somebody goes on"])
+async def test_a_deletion_that_was_stored_unheard_leaves_no_snapshot(
+    store: NatsStore, monkeypatch: pytest.MonkeyPatch, *, goes_on: bool
+) -> None:
+    """What was saved since of the stream that has come in its place stays."""
+    send = store._client.send
+    later = Snapshot("s", "p", 1, 2, 0, b"later")
+    await store.append("s", new("x"))
+    await store.snapshots.save(Snapshot("s", "p", 1, 1, 0, b"secret"))
+
+    async def send_unheard(*words: Any, **options: Any) -> int:
+        monkeypatch.undo()
+        await send(*words, **options)
+        if goes_on:
+            await store.append("s", new("y"), expected_seq=1)
+            assert await store.snapshots.save(later)
+        raise Unclear("lost on purpose")
+
+    monkeypatch.setattr(store._client, "send", send_unheard)
+    await store.delete("s")
+    bodies = await store._log.subjects(0, store._log.layout.body("s"))
+    assert len(bodies) == int(goes_on)
+    assert await store.snapshots.load("s", "p") == (later if goes_on else None)
 
 
 async def test_who_leaves_while_another_is_under_way_has_appended_nothing(
