@@ -61,12 +61,14 @@ class Client:
         self._address = address
         self._refused = asyncio.Event()
         self._said = ""
+        self._scans: set[asyncio.Queue[Msg | None]] = set()
 
     async def connect(self) -> None:
         """Raises `StoreUnreachable` where nobody answers, and `StoreUnusable` for a name or password that is refused."""
         opening = asyncio.create_task(
             self.driver.connect(
-                self._address.servers, name="tailfold", error_cb=self._hear, reconnected_cb=self._reconnected,
+                self._address.servers, name="tailfold", error_cb=self._hear,
+                disconnected_cb=self._disconnected, reconnected_cb=self._reconnected,
                 connect_timeout=int(_CONNECT_S), reconnect_time_wait=_RECONNECT_S, max_reconnect_attempts=-1,  # type: ignore[arg-type]
                 **self._address.credentials,  # type: ignore[arg-type]
             )
@@ -78,7 +80,7 @@ class Client:
                 await self._give_up(opening)
             opening.result()
         except FAILURES as error:
-            raise self._unreachable(error) from error
+            raise self.unreachable(error) from error
         finally:
             refused.cancel()
             if not opening.done():
@@ -138,13 +140,16 @@ class Client:
 
         async def once() -> tuple[list[Raw], bool]:
             inbox = self.driver.new_inbox()
-            answers = await self.driver.subscribe(inbox)
+            answers: asyncio.Queue[Msg | None] = asyncio.Queue()
+            subscription = await self.driver.subscribe(inbox, cb=answers.put)
+            self._scans.add(answers)
             try:
                 await self.driver.publish(f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode(question), reply=inbox)
-                return await self._collect(answers)
+                return await _collect(answers)
             finally:
+                self._scans.discard(answers)
                 with contextlib.suppress(*FAILURES):
-                    await answers.unsubscribe()
+                    await subscription.unsubscribe()
 
         return await self.again(once)
 
@@ -191,7 +196,7 @@ class Client:
                 return await once()
             except (*FAILURES, Unclear, Moved) as error:
                 if time.monotonic() > deadline:
-                    raise (self.busy() if isinstance(error, Moved) else self._unreachable(error)) from error
+                    raise (self.busy() if isinstance(error, Moved) else self.unreachable(error)) from error
             await asyncio.sleep(random.uniform(0.2, 1) * pause_s)  # noqa: S311 - jitter, no secret
             pause_s = min(pause_s * 2, 0.5)
 
@@ -199,9 +204,17 @@ class Client:
         """What is raised where others were always faster."""
         return StoreBusy(f"{self.path}: others were in the way for {PATIENCE_S:.0f} s: try again")
 
+    def unreachable(self, error: BaseException) -> StoreUnreachable:
+        """What is raised where nothing was stored."""
+        if isinstance(error, StoreUnreachable):
+            return error
+        why = str(error) or type(error).__name__
+        return StoreUnreachable(self.path, f"no server answers there ({why}): start it, or name another one")
+
     def outcome_unknown(self, error: BaseException) -> StoreUnreachable:
         """What is raised where something may have been stored."""
-        why = f"nobody has said whether it was stored ({error}): look, and do it again, retries are safe"
+        said = error.why if isinstance(error, StoreUnreachable) else str(error)
+        why = f"nobody has said whether it was stored ({said}): look, and do it again, retries are safe"
         return StoreUnreachable(self.path, why)
 
     async def close(self) -> None:
@@ -219,25 +232,19 @@ class Client:
                 raise StoreUnusable(self.path, f"this user may not do that ({self._said}): allow it in the server") from None
             raise
 
-    async def _collect(self, answers: Any) -> tuple[list[Raw], bool]:
-        found: list[Raw] = []
-        while True:
-            message: Msg = await answers.next_msg(timeout=_REQUEST_S)
-            headers = message.headers or {}
-            status = headers.get("Status")
-            if status is None:
-                found.append(Raw(headers["Nats-Subject"], int(headers["Nats-Sequence"]), headers.get(HEADER, ""), message.data))
-            elif status == "204":
-                return found, headers.get("Nats-Num-Pending") != "0"
-            elif status == "404":
-                return found, False
-            else:
-                raise nats.errors.Error(f"the answer was broken off with {status}")
-
     async def _hear(self, error: Exception) -> None:
         self._said = str(error)
         if "authorization" in self._said.lower() or isinstance(error, nats.errors.AuthorizationError):
             self._refused.set()
+
+    async def _disconnected(self) -> None:
+        """The answers to what is under way went with the connection: whoever waits for one asks again, and now."""
+        for answer in [*self.driver._resp_map.values()]:  # noqa: SLF001 - the driver lets them wait for all of their time
+            if not answer.done():
+                answer.set_exception(nats.errors.ConnectionClosedError())
+                answer.exception()  # of one whose sender has left nobody hears
+        for scan in self._scans:
+            scan.put_nowait(None)
 
     async def _reconnected(self) -> None:
         self.connected_again()
@@ -249,11 +256,25 @@ class Client:
         if is_told and self._refused.is_set():
             raise StoreUnusable(self.path, "the server refuses this user: look at the name and password in the URL")
         if is_told:
-            raise self._unreachable(TimeoutError(self._said or "nobody answers"))
+            raise self.unreachable(TimeoutError(self._said or "nobody answers"))
 
-    def _unreachable(self, error: BaseException) -> StoreUnreachable:
-        why = str(error) or type(error).__name__
-        return StoreUnreachable(self.path, f"no server answers there ({why}): start it, or name another one")
+
+async def _collect(answers: asyncio.Queue[Msg | None]) -> tuple[list[Raw], bool]:
+    found: list[Raw] = []
+    while True:
+        message = await asyncio.wait_for(answers.get(), _REQUEST_S)
+        if message is None:
+            raise nats.errors.ConnectionClosedError
+        headers = message.headers or {}
+        status = headers.get("Status")
+        if status is None:
+            found.append(Raw(headers["Nats-Subject"], int(headers["Nats-Sequence"]), headers.get(HEADER, ""), message.data))
+        elif status == "204":
+            return found, headers.get("Nats-Num-Pending") != "0"
+        elif status == "404":
+            return found, False
+        else:
+            raise nats.errors.Error(f"the answer was broken off with {status}")
 
 
 def _nothing() -> None:
