@@ -97,6 +97,11 @@ class Client:
         return bool(self.driver._server_info.get("jetstream"))  # noqa: SLF001 - it says so nowhere else
 
     @property
+    def server_id(self) -> str:
+        """Of the one that it is connected to now."""
+        return str(self.driver._server_info.get("server_id"))  # noqa: SLF001 - as above
+
+    @property
     def is_clustered(self) -> bool:
         """Whether there are more servers."""
         return len(self.driver.servers) + len(self.driver.discovered_servers) > 1
