@@ -92,6 +92,11 @@ class NatsServer:
                 raise RuntimeError((self.folder / "log").read_text()[-2000:])
             time.sleep(0.05)
 
+    def signal(self, number: int) -> None:
+        """Sends it to the server."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
     def kill(self) -> None:
         """As a crash would."""
         if self.process is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import nats.errors
 import pytest
 
 from stream import (
@@ -94,6 +95,53 @@ async def test_a_deletion_that_was_stored_unheard_leaves_no_snapshot(
     bodies = await store._log.subjects(0, store._log.layout.body("s"))
     assert len(bodies) == int(goes_on)
     assert await store.snapshots.load("s", "p") == (later if goes_on else None)
+
+
+@pytest.mark.parametrize("call", ["append", "bounds", "read"])
+async def test_what_nobody_answers_is_asked_again_soon(store: NatsStore, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """As while the servers elect a leader: what is asked meanwhile is lost."""
+    request = store._client.driver.request
+    lost = 0
+
+    async def request_or_lose(*words: Any, timeout: float, **options: Any) -> Any:
+        nonlocal lost
+        lost += 1
+        if lost > 2:
+            return await request(*words, timeout=timeout, **options)
+        await asyncio.sleep(timeout)
+        raise nats.errors.TimeoutError
+
+    await store.append("s", new("x"))
+    monkeypatch.setattr(store._client.driver, "request", request_or_lose)
+    async with asyncio.timeout(4):
+        if call == "append":
+            assert await store.append("s", new("y")) == AppendResult(2, 2)
+        elif call == "bounds":
+            assert await store.bounds("s") == Bounds(0, 1)
+        else:
+            assert [event.data for event in await store.read("s")] == [b"x"]
+
+
+async def test_servers_that_are_always_slower_than_they_are_waited_for_at_first_store_each_append_once(
+    store: NatsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = store._client.driver.request
+
+    async def request_slowly(*words: Any, timeout: float, **options: Any) -> Any:
+        answer = await request(*words, timeout=timeout, **options)
+        await asyncio.sleep(min(timeout, 0.3))
+        if timeout < 0.3:
+            raise nats.errors.TimeoutError
+        return answer
+
+    monkeypatch.setattr("stream.nats.client._ANSWER_S", 0.1)
+    monkeypatch.setattr("stream.nats.client._HURRY_S", 0.5)
+    monkeypatch.setattr(store._client.driver, "request", request_slowly)
+    for seq, text in enumerate("abc", 1):
+        assert await store.append("s", new(text)) == AppendResult(seq, seq)
+    many = await asyncio.gather(*(store.append(f"s{n}", new("x")) for n in range(20)))
+    assert {result.last_seq for result in many} == {1}
+    assert [event.data for event in await store.read("s")] == [b"a", b"b", b"c"]
 
 
 async def test_who_leaves_while_another_is_under_way_has_appended_nothing(

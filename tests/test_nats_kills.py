@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
@@ -166,6 +167,22 @@ async def test_kills_of_the_leader_of_three_lose_nothing_and_double_nothing() ->
         await probe.close()
 
 
+async def test_a_leader_of_three_that_stops_and_goes_on_loses_nothing_and_doubles_nothing() -> None:
+    """What it was sent while it stood still comes to it late, when others may lead, and was sent again to them."""
+    with three_running() as cluster:
+        probe = await open_nats(cluster.url("three"))
+
+        async def stop(chance: random.Random) -> None:
+            info = await probe._client.ask("STREAM.INFO.three_0")
+            [leader] = [node for n, node in enumerate(cluster.nodes) if info["cluster"]["leader"] == f"n{n}"]
+            leader.signal(signal.SIGSTOP)
+            await asyncio.sleep(chance.uniform(1, 8))
+            leader.signal(signal.SIGCONT)
+
+        await check_beside_kills(cluster.url("three"), stop, times=size(smoke=2, full=12))
+        await probe.close()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "job", ["all", *(pytest.param(job, marks=pytest.mark.heavy) for job in ("write", "many", "sweep", "snapshot"))]
@@ -200,6 +217,7 @@ async def open_other_and_lose_it(server: NatsServer) -> EventStore:
 async def test_a_server_that_stays_away_is_told(server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "PATIENCE_S", 1.0)
     monkeypatch.setattr(client, "_REQUEST_S", 0.5)
+    monkeypatch.setattr(client, "_ANSWER_S", 0.5)
     monkeypatch.setattr("stream.nats.appender.PATIENCE_S", 1.0)
     async with open_store(server.url()) as store:
         await store.append("s", [NewEvent("t", b"x")])

@@ -35,6 +35,13 @@ ROLLUP: Final = {"Nats-Rollup": "sub"}
 _CONNECT_S: Final = 2.0
 _OPEN_S: Final = 5.0
 _REQUEST_S: Final = 5.0
+_ANSWER_S: Final = 1.0
+"""Longer than a server takes that has a leader: what is asked while the others elect one is never answered."""
+
+_HURRY_S: Final = 10.0
+"""No election takes longer; from then on servers are taken for slow."""
+
+_BYTES_A_SECOND: Final = 4 * 1024 * 1024
 _RECONNECT_S: Final = 0.1
 _PAGE_BYTES: Final = 4 * 1024 * 1024
 _ANSWER: Final = msgspec.json.Decoder()
@@ -112,11 +119,14 @@ class Client:
         if self.closing:
             raise StoreClosed(f"{self.path} is closed")
 
-    async def ask(self, api: str, question: object = None) -> dict[str, Any]:
-        """The answer of JetStream to what may be asked twice; its refusal lies in `error`."""
+    async def ask(self, api: str, question: object = None, *, is_quick: bool = False) -> dict[str, Any]:
+        """The answer of JetStream to what may be asked twice; a refusal lies in `error`. What is quick is soon asked again."""
+        begin = time.monotonic()
 
         async def once() -> dict[str, Any]:
-            answer: dict[str, Any] = _ANSWER.decode(await self._request(f"$JS.API.{api}", msgspec.json.encode(question or {})))
+            asked = msgspec.json.encode(question or {})
+            wait_s = _wait_s(begin) if is_quick else _REQUEST_S
+            answer: dict[str, Any] = _ANSWER.decode(await self._request(f"$JS.API.{api}", asked, wait_s=wait_s))
             error = answer.get("error")
             if error is not None and isinstance(told := refusal(error, self.path), Unclear):
                 raise told
@@ -126,7 +136,7 @@ class Client:
 
     async def get(self, stream: str, **question: object) -> Raw | None:
         """One message, from the leader: never an old one. None where there is none."""
-        answer = await self.ask(f"STREAM.MSG.GET.{stream}", question)
+        answer = await self.ask(f"STREAM.MSG.GET.{stream}", question, is_quick=True)
         error = answer.get("error")
         if error is None:
             said = answer["message"]
@@ -142,6 +152,7 @@ class Client:
     async def scan(self, stream: str, subject: str, js: int, *, count: int) -> tuple[list[Raw], bool]:
         """Messages from number `js` on, at most `count`, and whether there were more. Some replica says it, who may lag."""
         question = {"seq": js, "next_by_subj": subject, "batch": count, "max_bytes": _PAGE_BYTES}
+        begin = time.monotonic()
 
         async def once() -> tuple[list[Raw], bool]:
             inbox = self.driver.new_inbox()
@@ -150,7 +161,7 @@ class Client:
             self._scans.add(answers)
             try:
                 await self.driver.publish(f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode(question), reply=inbox)
-                return await _collect(answers)
+                return await _collect(answers, wait_s=_wait_s(begin))
             finally:
                 self._scans.discard(answers)
                 with contextlib.suppress(*FAILURES):
@@ -158,16 +169,20 @@ class Client:
 
         return await self.again(once)
 
-    async def send(self, subject: str, data: bytes, headers: dict[str, str], *, expected: int | None = None) -> int:
+    async def send(
+        self, subject: str, data: bytes, headers: dict[str, str], *, expected: int | None = None, before_bytes: int = 0
+    ) -> int:
         """Stores one message where the last one of its subject has the number `expected`; returns its own.
 
-        Sent once: raises `Moved`, and `Unclear` where nobody has answered. Raises `StoreFull` and `StoreUnusable`.
+        Sent once: raises `Moved`, and `Unclear` where nobody has answered, soon, for then the sender looks whether it is there.
+        What it was the end of had `before_bytes`. Raises `StoreFull` and `StoreUnusable`.
         """
         if expected is not None:
             headers = {**headers, EXPECTED: str(expected)}
         self.home.check()
         try:
-            answer = _ANSWER.decode(await self._request(subject, data, headers))
+            wait_s = _ANSWER_S + (before_bytes + len(data)) / _BYTES_A_SECOND
+            answer = _ANSWER.decode(await self._request(subject, data, headers, wait_s=wait_s))
         except FAILURES as error:
             raise Unclear(str(error) or type(error).__name__) from error
         refused = answer.get("error")
@@ -187,7 +202,8 @@ class Client:
                     await self.driver.publish(subject, data, headers=own)
         except FAILURES as error:
             raise Unclear(str(error) or type(error).__name__) from error
-        return await self.send(subject, data, own | {"Nats-Batch-Commit": "1"})
+        size_bytes = sum(len(each[1]) for each in messages[:-1])
+        return await self.send(subject, data, own | {"Nats-Batch-Commit": "1"}, before_bytes=size_bytes)
 
     async def again(self, once: Callable[[], Awaitable[T]]) -> T:
         """Does what may be done twice until somebody answers, and nobody is in the way.
@@ -228,10 +244,10 @@ class Client:
         with contextlib.suppress(asyncio.CancelledError, *FAILURES):  # the driver cancels who closes while it connects
             await self.driver.close()
 
-    async def _request(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> bytes:
+    async def _request(self, subject: str, data: bytes, headers: dict[str, str] | None = None, *, wait_s: float) -> bytes:
         self._said = ""
         try:
-            return (await self.driver.request(subject, data, timeout=_REQUEST_S, headers=headers)).data
+            return (await self.driver.request(subject, data, timeout=wait_s, headers=headers)).data
         except nats.errors.TimeoutError:
             if "permissions violation" in self._said.lower():  # it is told to the connection, and not to who has asked
                 raise StoreUnusable(self.path, f"this user may not do that ({self._said}): allow it in the server") from None
@@ -264,10 +280,15 @@ class Client:
             raise self.unreachable(TimeoutError(self._said or "nobody answers"))
 
 
-async def _collect(answers: asyncio.Queue[Msg | None]) -> tuple[list[Raw], bool]:
+def _wait_s(begin: float) -> float:
+    """How long one answer is waited for, of those that are asked for since then."""
+    return _ANSWER_S if time.monotonic() - begin < _HURRY_S else _REQUEST_S
+
+
+async def _collect(answers: asyncio.Queue[Msg | None], *, wait_s: float) -> tuple[list[Raw], bool]:
     found: list[Raw] = []
     while True:
-        message = await asyncio.wait_for(answers.get(), _REQUEST_S)
+        message = await asyncio.wait_for(answers.get(), wait_s)
         if message is None:
             raise nats.errors.ConnectionClosedError
         headers = message.headers or {}

@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
 _LARGE: Final = bytes(range(256)) * 800
 _FOLLOWED: Final = 8
 _SNAPSHOTS: Final = [(1, 1, _LARGE * 7), (1, 2, b"later"), (2, 2, b"newer")]
-_SHORT: Final = {"appender.PATIENCE_S": 0.3, "client.PATIENCE_S": 0.3, "client._REQUEST_S": 0.2}
+_SHORT: Final = {"appender.PATIENCE_S": 0.3, "client.PATIENCE_S": 0.3, "client._REQUEST_S": 0.2, "client._ANSWER_S": 0.2}
 Run = Callable[[], Awaitable[None]]
 
 
@@ -280,7 +280,8 @@ async def test_a_connection_cut_at_any_piece_loses_nothing_and_doubles_nothing(
     how: How, job: str, chance: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What went with a connection is not waited for."""
-    monkeypatch.setattr("stream.nats.client._REQUEST_S", 600)
+    for name in ("_REQUEST_S", "_ANSWER_S"):
+        monkeypatch.setattr(f"stream.nats.client.{name}", 600)
     async with through_a_proxy() as (proxy, store, direct):
         unknown = pieces = 0
         for number in (-2, -1):
