@@ -18,6 +18,7 @@ from stream import Event, NewEvent, Producer, StoreUnreachable, StreamError, fol
 from stream.nats import client, open_nats
 from stream.testing.killing import Record, kill_while
 from tests.faults.sizes import size
+from tests.faults.tcp_proxy import Proxy
 from tests.nats_server import NatsServer, running, three_running
 
 if TYPE_CHECKING:
@@ -181,6 +182,22 @@ async def test_a_leader_of_three_that_stops_and_goes_on_loses_nothing_and_double
 
         await check_beside_kills(cluster.url("three"), stop, times=size(smoke=2, full=12))
         await probe.close()
+
+
+async def test_a_server_that_falls_silent_is_left_for_another_of_three(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose machine has lost its power: its connections do not end, and nothing comes from it."""
+    monkeypatch.setattr(client, "_PING_S", 1)
+    with three_running() as cluster:
+        async with Proxy(cluster.nodes[0].port) as proxy:
+            store = await open_nats(proxy.url(cluster.url("three", node=0)))
+            await store.append("s", [NewEvent("t", b"x")])
+            assert store._client.driver.connected_url is not None
+            assert store._client.driver.connected_url.port == proxy.port
+            proxy.hold()
+            with anyio.fail_after(15):
+                assert (await store.append("s", [NewEvent("t", b"y")])).last_seq == 2
+            assert [event.data for event in await store.read("s")] == [b"x", b"y"]
+            await store.close()
 
 
 @pytest.mark.slow

@@ -43,6 +43,10 @@ _HURRY_S: Final = 10.0
 
 _BYTES_A_SECOND: Final = 4 * 1024 * 1024
 _RECONNECT_S: Final = 0.1
+_PING_S: Final = 3
+_MAX_PINGS: Final = 2
+"""A server that is silent for so many is gone: a machine that has lost its power ends no connection."""
+
 _PAGE_BYTES: Final = 4 * 1024 * 1024
 _ANSWER: Final = msgspec.json.Decoder()
 
@@ -77,6 +81,7 @@ class Client:
                 self._address.servers, name="tailfold", error_cb=self._hear,
                 disconnected_cb=self._disconnected, reconnected_cb=self._reconnected,
                 connect_timeout=int(_CONNECT_S), reconnect_time_wait=_RECONNECT_S, max_reconnect_attempts=-1,  # type: ignore[arg-type]
+                ping_interval=_PING_S, max_outstanding_pings=_MAX_PINGS,
                 **self._address.credentials,  # type: ignore[arg-type]
             )
         )  # fmt: skip
