@@ -103,11 +103,11 @@ async def test_what_nobody_answers_is_asked_again_soon(store: NatsStore, monkeyp
     request = store._client.driver.request
     lost = 0
 
-    async def request_or_lose(*words: Any, timeout: float, **options: Any) -> Any:
+    async def request_or_lose(subject: str, data: bytes, *, timeout: float, **options: Any) -> Any:
         nonlocal lost
         lost += 1
         if lost > 2:
-            return await request(*words, timeout=timeout, **options)
+            return await request(subject, data, timeout=timeout, **options)
         await asyncio.sleep(timeout)
         raise nats.errors.TimeoutError
 
@@ -127,8 +127,8 @@ async def test_servers_that_are_always_slower_than_they_are_waited_for_at_first_
 ) -> None:
     request = store._client.driver.request
 
-    async def request_slowly(*words: Any, timeout: float, **options: Any) -> Any:
-        answer = await request(*words, timeout=timeout, **options)
+    async def request_slowly(subject: str, data: bytes, *, timeout: float, **options: Any) -> Any:
+        answer = await request(subject, data, timeout=timeout, **options)
         await asyncio.sleep(min(timeout, 0.3))
         if timeout < 0.3:
             raise nats.errors.TimeoutError
