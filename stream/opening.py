@@ -47,7 +47,8 @@ def open_store(
 
     On NATS JetStream (extra `nats`; 2.12 or newer) the log lies in JetStream streams `NAME_0` to `NAME_{N-1}`:
     `nats://host:port,host2:port?stream=NAME&replicas=3&shards=N`; both numbers are fixed when it is made. Each server must
-    run with `sync_interval: always`, which is looked for on its monitor (`&monitor=8222`), or taken from `&sync=trusted`.
+    run with `sync_interval: always`, which is looked for on its monitor (`&monitor=8222`), asked of all by a user of the
+    system account (`&system=user:password`), or taken from `&sync=trusted`.
     An append holds what one message does there, see `EventStore.limits`.
     """
     check_text("url", url)

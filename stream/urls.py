@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_SECRETS: Final = re.compile(r"(?<=[?&])[^=&]*(?:pass|token|secret)[^=&]*=[^&]*&?", re.IGNORECASE)
+_SECRETS: Final = re.compile(r"(?<=[?&])[^=&]*(?:pass|token|secret|system)[^=&]*=[^&]*&?", re.IGNORECASE)
 _SERVER: Final = re.compile(r"(?:postgresql|postgres|nats):(?=.*[/@])/*", re.IGNORECASE)
 _SCHEME: Final = re.compile(rf"{_SERVER.pattern}|.*?://", re.IGNORECASE | re.DOTALL)
 _POSTGRES: Final = ("postgresql://", "postgres://")
@@ -36,13 +36,13 @@ def shown_url(url: str) -> str:
     """The URL as it may be printed; a path as it is.
 
     Whoever forgets to write the odd characters of a password as %40 has them cut out, too: all up to the last @ of it.
-    On NATS a name without a password is none, but a token.
+    `system=` of NATS is the name and password of another user. On NATS a name without a password is none, but a token.
     """
     scheme = _SCHEME.match(url)
     if scheme is None:
         return url
-    user, at, place = url[scheme.end() :].rpartition("@")
+    user, at, place = _SECRETS.sub(lambda found: "@" * ("@" in found[0]), url[scheme.end() :]).rpartition("@")
     name, colon, _ = user.partition(":")
     if scheme[0].lower().startswith(_TOKENS) and not colon:
         name = ""
-    return scheme[0] + name + at + _SECRETS.sub("", place).rstrip("?&")
+    return scheme[0] + name + at + place.rstrip("?&")

@@ -12,7 +12,8 @@ from stream.clock import now_ms
 from stream.nats import open_nats
 from stream.postgres import PostgresStore, open_postgres
 from stream.testing import Backend, Flag, MemoryBackend, SqliteBackend, flip
-from tests.nats_server import SharedNats
+from tests.faults.sizes import FULL
+from tests.nats_server import SharedCluster, SharedNats
 from tests.postgres_server import Shared
 
 if TYPE_CHECKING:
@@ -80,9 +81,14 @@ class Nats:
 
     def __init__(self, folder: Path | None = None, *options: str) -> None:
         del folder
-        self.url = SharedNats.url(*options)
+        self.url = self.place(*options)
         self._stores: list[NatsStore] = []
         self._clock_ms: Callable[[], int] = now_ms
+
+    @staticmethod
+    def place(*options: str) -> str:
+        """Where nothing is yet."""
+        return SharedNats.url(*options)
 
     async def open(self, *, clock_ms: Callable[[], int] = now_ms) -> EventStore:
         """See `Backend.open`."""
@@ -121,6 +127,24 @@ class ShardedNats(Nats):
         super().__init__(folder, "shards=3")
 
 
+class ReplicatedNats(Nats):
+    """The same on three servers, each of which has all of it."""
+
+    @staticmethod
+    def place(*options: str) -> str:
+        """Where nothing is yet."""
+        return SharedCluster.url(*options)
+
+    async def close(self) -> None:
+        """See `Backend.close`. Three servers have work with each stream that is there."""
+        if self._stores:
+            other = await open_nats(self.url, create=False)
+            for shard in range(other._log.layout.shards):
+                await other._client.ask(f"STREAM.DELETE.{other._log.layout.stream(shard)}")
+            await other.close()
+        await super().close()
+
+
 BACKENDS: dict[str, type[Memory | Sqlite | Postgres | Nats]] = {
     "memory": Memory,
     "sqlite": Sqlite,
@@ -128,6 +152,8 @@ BACKENDS: dict[str, type[Memory | Sqlite | Postgres | Nats]] = {
     "nats": Nats,
     "nats-shards": ShardedNats,
 }
-SERVERS: Final = ("postgres", "nats", "nats-shards")
+if FULL:
+    BACKENDS["nats-three"] = ReplicatedNats
+SERVERS: Final = ("postgres", "nats", "nats-shards", "nats-three")
 """Those of them that are asked only a part by default: all of it when there is time."""
 PLACES: Final = [pytest.param(name, marks=pytest.mark.heavy if name in SERVERS else ()) for name in BACKENDS]

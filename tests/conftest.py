@@ -14,7 +14,7 @@ from ledger import open_ledger
 from tests.backends import BACKENDS, PLACES, Backend, Store
 from tests.fork_server import COMMANDS
 from tests.ledger_places import LEDGERS, place_of
-from tests.nats_server import SharedNats
+from tests.nats_server import SharedCluster, SharedNats
 from tests.postgres_server import Shared
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def _end_of_commands() -> Iterator[None]:
     COMMANDS.close()
     Shared.close()
     SharedNats.close()
+    SharedCluster.close()
 
 
 @pytest.fixture

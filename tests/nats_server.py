@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -42,13 +43,22 @@ def free_ports(count: int) -> list[int]:
 class NatsServer:
     """One server over a folder of its own; `more` is written into its configuration."""
 
-    def __init__(self, folder: Path | None = None, *, more: str = "", sync: str = "always", jetstream: bool = True) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="tailfold-nats-")) if folder is None else folder
+    def __init__(
+        self, *, name: str = "n", more: str = "", sync: str = "always", jetstream: bool = True, monitored: bool = True
+    ) -> None:
+        self.name = name
+        self.folder = Path(tempfile.mkdtemp(prefix="tailfold-nats-"))
         self.port, self.monitor = free_ports(2)
         self.process: subprocess.Popen[bytes] | None = None
-        block = f'jetstream {{ store_dir: "{self.folder}", sync_interval: {sync} }}' if jetstream else ""
-        lines = [f'listen: "127.0.0.1:{self.port}"', f'http: "127.0.0.1:{self.monitor}"', block, more]
-        (self.folder / "conf").write_text("\n".join(lines))
+        self._lines = [f"server_name: {name}", f'listen: "127.0.0.1:{self.port}"', more]
+        if monitored:
+            self._lines.append(f'http: "127.0.0.1:{self.monitor}"')
+        self._jetstream = jetstream
+        self._configure(sync)
+
+    def _configure(self, sync: str) -> None:
+        block = f'jetstream {{ store_dir: "{self.folder}", sync_interval: {sync} }}' if self._jetstream else ""
+        (self.folder / "conf").write_text("\n".join([*self._lines, block]))
 
     def start(self) -> None:
         """Returns when it answers."""
@@ -65,6 +75,27 @@ class NatsServer:
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError((self.folder / "log").read_text()[-2000:])
             time.sleep(0.01)
+
+    def restart(self, *, sync: str) -> None:
+        """With another interval."""
+        self.kill()
+        self._configure(sync)
+        self.start()
+
+    def await_health(self) -> None:
+        """Returns when JetStream is ready, which takes some seconds where servers look for each other."""
+        deadline = time.monotonic() + _START_S
+        while True:
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{self.monitor}/healthz", timeout=5):
+                return
+            if time.monotonic() > deadline:
+                raise RuntimeError((self.folder / "log").read_text()[-2000:])
+            time.sleep(0.05)
+
+    def signal(self, number: int) -> None:
+        """Sends it to the server."""
+        assert self.process is not None
+        self.process.send_signal(number)
 
     def kill(self) -> None:
         """As a crash would."""
@@ -86,29 +117,43 @@ class NatsServer:
 class NatsCluster:
     """Three servers, each of which may be killed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, more: str = "") -> None:
         routes = free_ports(3)
         said = ", ".join(f"nats://127.0.0.1:{port}" for port in routes)
         self.nodes = [
-            NatsServer(more=f'server_name: n{n}\ncluster {{ name: C, listen: "127.0.0.1:{port}", routes: [{said}] }}')
+            NatsServer(name=f"n{n}", more=f'cluster {{ name: C, listen: "127.0.0.1:{port}", routes: [{said}] }}\n{more}')
             for n, port in enumerate(routes)
         ]
 
     def start(self) -> None:
-        """Returns when each answers; JetStream may take some seconds more."""
+        """Returns when each answers, and they have found each other."""
         for node in self.nodes:
             node.start()
+        for node in self.nodes:
+            node.await_health()
 
     def remove(self) -> None:
         """Ends all, and what they kept."""
         for node in self.nodes:
             node.remove()
 
-    def url(self, stream: str = "tailfold", *options: str) -> str:
-        """Where a store of three replicas can be opened."""
-        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
-        monitors = ",".join(str(node.monitor) for node in self.nodes)
-        return f"nats://{hosts}?" + "&".join([f"stream={stream}", "replicas=3", f"monitor={monitors}", *options])
+    def url(self, stream: str = "tailfold", *options: str, node: int | None = None, user: str = "") -> str:
+        """Where a store of three replicas can be opened; only the node of a number is named, if one is given."""
+        nodes = self.nodes if node is None else [self.nodes[node]]
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+        monitors = ",".join(str(node.monitor) for node in nodes)
+        return f"nats://{user}{hosts}?" + "&".join([f"stream={stream}", "replicas=3", f"monitor={monitors}", *options])
+
+
+@contextlib.contextmanager
+def three_running(*, more: str = "") -> Iterator[NatsCluster]:
+    """Three servers while the block lasts."""
+    cluster = NatsCluster(more=more)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.remove()
 
 
 def _die_with_parent() -> None:
@@ -118,9 +163,9 @@ def _die_with_parent() -> None:
 
 
 @contextlib.contextmanager
-def running(*, more: str = "", sync: str = "always", jetstream: bool = True) -> Iterator[NatsServer]:
+def running(*, more: str = "", sync: str = "always", jetstream: bool = True, monitored: bool = True) -> Iterator[NatsServer]:
     """A server while the block lasts."""
-    server = NatsServer(more=more, sync=sync, jetstream=jetstream)
+    server = NatsServer(more=more, sync=sync, jetstream=jetstream, monitored=monitored)
     try:
         server.start()
         yield server
@@ -148,3 +193,24 @@ class SharedNats:
         if cls.server is not None:
             cls.server.remove()
             cls.server = None
+
+
+class SharedCluster:
+    """The same of three servers."""
+
+    cluster: NatsCluster | None = None
+
+    @classmethod
+    def url(cls, *options: str) -> str:
+        """A stream of its own."""
+        if cls.cluster is None:
+            cls.cluster = NatsCluster()
+            cls.cluster.start()
+        return cls.cluster.url(f"t{next(SharedNats.names)}", *options)
+
+    @classmethod
+    def close(cls) -> None:
+        """Ends it."""
+        if cls.cluster is not None:
+            cls.cluster.remove()
+            cls.cluster = None

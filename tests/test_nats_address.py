@@ -27,6 +27,11 @@ ROOT: Final = Path(__file__).parents[1]
         (f"nats://a:1?token={SECRET}&stream=s", "nats://a:1?stream=s"),
         (f"tls://{SECRET}@a:1", "tls://@a:1"),
         ("nats://a:1,b:2", "nats://a:1,b:2"),
+        (f"nats://u:x@a:1?stream=s&system=sys:{SECRET}&shards=2", "nats://u@a:1?stream=s&shards=2"),
+        (f"nats://a:1?system=sys:x%40{SECRET}", "nats://a:1"),
+        (f"nats://u:x@a:1?system=sys:x@{SECRET}&stream=s", "nats://u@stream=s"),
+        (f"nats://u:x@a:1?password=x@{SECRET}", "nats://u@"),
+        (f"postgresql://u:x@a/d?password=x@{SECRET}", "postgresql://u@"),
     ],
 )
 def test_a_url_is_shown_without_its_password_or_token(url: str, shown: str) -> None:
@@ -34,9 +39,9 @@ def test_a_url_is_shown_without_its_password_or_token(url: str, shown: str) -> N
 
 
 def test_the_name_of_a_log_has_no_password_and_no_token_and_its_address_says_none() -> None:
-    for url in (f"nats://u:{SECRET}@a:1?stream=s", f"nats://{SECRET}@a:1?stream=s"):
+    for url in (f"nats://u:{SECRET}@a:1?stream=s", f"nats://{SECRET}@a:1?stream=s", f"nats://a:1?system=s:{SECRET}"):
         address = read_address(url)
-        assert SECRET in address.servers[0]
+        assert SECRET in address.servers[0] + str(address.system)
         assert SECRET not in address.name + repr(address)
 
 
@@ -70,6 +75,21 @@ def test_no_command_shows_the_password_of_a_log(user: str, tmp_path: Path) -> No
         assert done.returncode == 2
         assert done.stderr.startswith("tailfold: nats://")
         assert SECRET not in done.stderr + done.stdout
+
+
+def test_the_user_of_the_system_account_is_at_all_servers() -> None:
+    address = read_address("nats://u:x@a:1,b:2?system=s%3Ays:p+%26%40")
+    assert address.system == ("s:ys", "p+&@")
+    other = address.of(*address.system)
+    assert other.servers == ["nats://s%3Ays:p%2B%26%40@a:1", "nats://s%3Ays:p%2B%26%40@b:2"]
+    assert other.credentials == {"user": "s:ys", "password": "p+&@"}
+    assert read_address("tls://a:1").of("s", "p").servers == ["tls://s:p@a:1"]
+
+
+@pytest.mark.parametrize("said", ["", "user", "user:", ":password"])
+def test_a_system_user_without_name_or_password_is_refused(said: str) -> None:
+    with pytest.raises(StoreUnusable, match="system=user:password"):
+        read_address(f"nats://a:1?system={said}")
 
 
 @pytest.mark.anyio

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import nats.errors
 import pytest
 
 from stream import (
@@ -15,6 +16,7 @@ from stream import (
     InvalidEvent,
     Producer,
     SeqConflict,
+    Snapshot,
     StoreUnreachable,
     open_store,
 )
@@ -62,6 +64,78 @@ async def test_what_was_stored_with_no_answer_and_truncated_since_is_not_stored_
         else:
             assert await store.append("s", new("x"), producer=producer) == AppendResult(seq, seq, duplicate=True)
         assert (await store.bounds("s")).head == seq
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["alone", "somebody goes on"])
+async def test_a_deletion_that_was_stored_unheard_leaves_no_snapshot(
+    store: NatsStore, monkeypatch: pytest.MonkeyPatch, *, goes_on: bool
+) -> None:
+    """What was saved since of the stream that has come in its place stays."""
+    send = store._client.send
+    later = Snapshot("s", "p", 1, 2, 0, b"later")
+    await store.append("s", new("x"))
+    await store.snapshots.save(Snapshot("s", "p", 1, 1, 0, b"secret"))
+
+    async def send_unheard(*words: Any, **options: Any) -> int:
+        monkeypatch.undo()
+        await send(*words, **options)
+        if goes_on:
+            await store.append("s", new("y"), expected_seq=1)
+            assert await store.snapshots.save(later)
+        raise Unclear("lost on purpose")
+
+    monkeypatch.setattr(store._client, "send", send_unheard)
+    await store.delete("s")
+    bodies = await store._log.subjects(0, store._log.layout.body("s"))
+    assert len(bodies) == int(goes_on)
+    assert await store.snapshots.load("s", "p") == (later if goes_on else None)
+
+
+@pytest.mark.parametrize("call", ["append", "bounds", "read"])
+async def test_what_nobody_answers_is_asked_again_soon(store: NatsStore, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """As while the servers elect a leader: what is asked meanwhile is lost."""
+    request = store._client.driver.request
+    lost = 0
+
+    async def request_or_lose(subject: str, data: bytes, *, timeout: float, **options: Any) -> Any:
+        nonlocal lost
+        lost += 1
+        if lost > 2:
+            return await request(subject, data, timeout=timeout, **options)
+        await asyncio.sleep(timeout)
+        raise nats.errors.TimeoutError
+
+    await store.append("s", new("x"))
+    monkeypatch.setattr(store._client.driver, "request", request_or_lose)
+    async with asyncio.timeout(4):
+        if call == "append":
+            assert await store.append("s", new("y")) == AppendResult(2, 2)
+        elif call == "bounds":
+            assert await store.bounds("s") == Bounds(0, 1)
+        else:
+            assert [event.data for event in await store.read("s")] == [b"x"]
+
+
+async def test_servers_that_are_always_slower_than_they_are_waited_for_at_first_store_each_append_once(
+    store: NatsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = store._client.driver.request
+
+    async def request_slowly(subject: str, data: bytes, *, timeout: float, **options: Any) -> Any:
+        answer = await request(subject, data, timeout=timeout, **options)
+        await asyncio.sleep(min(timeout, 0.3))
+        if timeout < 0.3:
+            raise nats.errors.TimeoutError
+        return answer
+
+    monkeypatch.setattr("stream.nats.client._ANSWER_S", 0.1)
+    monkeypatch.setattr("stream.nats.client._HURRY_S", 0.5)
+    monkeypatch.setattr(store._client.driver, "request", request_slowly)
+    for seq, text in enumerate("abc", 1):
+        assert await store.append("s", new(text)) == AppendResult(seq, seq)
+    many = await asyncio.gather(*(store.append(f"s{n}", new("x")) for n in range(20)))
+    assert {result.last_seq for result in many} == {1}
+    assert [event.data for event in await store.read("s")] == [b"a", b"b", b"c"]
 
 
 async def test_who_leaves_while_another_is_under_way_has_appended_nothing(

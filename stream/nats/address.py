@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from typing import Final, NamedTuple
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from stream.errors import StoreUnusable
 from stream.urls import shown_url
 
 SCHEMES: Final = ("nats", "tls")
-_OPTIONS: Final = ("stream", "replicas", "shards", "sync", "monitor")
+_OPTIONS: Final = ("stream", "replicas", "shards", "sync", "monitor", "system")
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _REPLICAS: Final = (1, 3, 5)
 _MAX_SHARDS: Final = 64
@@ -25,7 +25,8 @@ class Address(NamedTuple):
     """`servers` are what the driver is given, `name` is the URL without a password, `stream` begins the names in JetStream.
 
     `replicas` and `shards` are None where the URL leaves them to what is there, or to a default. With `is_sync_trusted`
-    nobody looks whether the servers wait for their disks; else their monitors are asked, `(host, port)` each.
+    nobody looks whether the servers wait for their disks; else all are asked by `system`, a user of the system account and
+    his password, or, without one, the monitors of those that are named, `(host, port)` each.
     """
 
     servers: list[str]
@@ -35,6 +36,7 @@ class Address(NamedTuple):
     shards: int | None
     is_sync_trusted: bool
     monitors: list[tuple[str, int]]
+    system: tuple[str, str] | None
 
     def __repr__(self) -> str:
         return f"Address({self.name!r})"
@@ -48,6 +50,12 @@ class Address(NamedTuple):
         if parts.password is None:
             return {"token": unquote(parts.username)}
         return {"user": unquote(parts.username), "password": unquote(parts.password)}
+
+    def of(self, user: str, password: str) -> Address:
+        """The same servers, for another user."""
+        login = f"{quote(user, safe='')}:{quote(password, safe='')}"
+        places = [(server.partition("://")[0], server.rpartition("@")[2].rpartition("/")[2]) for server in self.servers]
+        return self._replace(servers=[f"{scheme}://{login}@{host}" for scheme, host in places])
 
 
 def read_address(url: str) -> Address:
@@ -78,7 +86,7 @@ def read_address(url: str) -> Address:
     ports = [_monitor(name, port) for port in options.get("monitor", str(_MONITOR_PORT)).split(",")]
     monitors = [(place.hostname or "127.0.0.1", ports[min(number, len(ports) - 1)]) for number, place in enumerate(places)]
     servers = [f"{parts.scheme}://{user}{at}{host}" for host in hosts.split(",")]
-    return Address(servers, name, stream, replicas, shards, "sync" in options, monitors)
+    return Address(servers, name, stream, replicas, shards, "sync" in options, monitors, _system(name, parts.query))
 
 
 def _number(name: str, options: dict[str, str], option: str, allowed: tuple[int, ...] | range) -> int | None:
@@ -95,3 +103,15 @@ def _monitor(name: str, port: str) -> int:
     if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise StoreUnusable(name, f"monitor={port!r} is no port: it is that of the server's http, 8222 as a rule")
     return int(port)
+
+
+def _system(name: str, query: str) -> tuple[str, str] | None:
+    """As it is written: a + of a password is one."""
+    for option in query.split("&"):
+        key, _, said = option.partition("=")
+        if key == "system":
+            user, _, password = said.partition(":")
+            if not user or not password:
+                raise StoreUnusable(name, "system=user:password is meant, of a user of the servers' system account")
+            return unquote(user), unquote(password)
+    return None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from stream.admission import Append, admit
-from stream.errors import StoreClosed, StreamError
+from stream.errors import StoreClosed, StoreUnreachable, StreamError
 from stream.nats.batches import Batches
 from stream.nats.client import HEADER, PATIENCE_S
 from stream.nats.errors import Moved, Unclear
@@ -183,23 +183,24 @@ class Appender:
         while left:
             try:
                 await self._try(lane, left, unclear)
-            except Moved:
+            except (Moved, Unclear, StoreUnreachable) as error:
                 lane.forget()
-                if time.monotonic() > deadline:
-                    for request in left:
-                        request.refuse(self._log.client.busy())
-                    return
-            except Unclear as error:
-                lane.forget()
-                if time.monotonic() > deadline:
-                    for request in left:
-                        request.refuse(self._log.client.outcome_unknown(error))
+                if isinstance(error, StoreUnreachable) or time.monotonic() > deadline:
+                    self._give_up(left, unclear, error)
                     return
             still = [request for request in left if not request.answer.done()]
             if len(still) == len(left):
                 await asyncio.sleep(random.uniform(0.2, 1) * pause_s)  # noqa: S311 - jitter, no secret
                 pause_s = min(pause_s * 2, 0.2)
             left = still
+
+    def _give_up(self, left: Sequence[Request], unclear: Sequence[_Attempt], error: Exception) -> None:
+        """Of those that were sent, nobody knows; the others are absent."""
+        client = self._log.client
+        for request, _ in itertools.chain.from_iterable(attempt.requests for attempt in unclear):
+            request.refuse(client.outcome_unknown(error))
+        for request in left:
+            request.refuse(client.busy() if isinstance(error, Moved) else client.unreachable(error))
 
     async def _try(self, lane: _Lane, left: Sequence[Request], unclear: list[_Attempt]) -> None:
         """Stores what goes in now, and answers it. What is in `unclear` afterwards may have been stored or not."""

@@ -41,7 +41,7 @@ async def open_nats(
             raise StoreUnusable(address.name, f"max_payload is {client.max_payload} bytes: {_MIN_PAYLOAD} are needed")
         await check_jetstream(client)
         if durability == "full" and not address.is_sync_trusted:
-            await check_sync(address)
+            await check_sync(client, address)
         layout, incarnation = await _find_or_make(client, address, create=create)
     except BaseException:
         await finish_anyway(client.close())

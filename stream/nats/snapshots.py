@@ -46,6 +46,14 @@ class _List(NamedTuple):
     entries: tuple[Entry, ...]
 
 
+class _Sent(NamedTuple):
+    """A list with one more entry, sent in the place of the one of that number; what the entry `replaced` in it."""
+
+    js: int
+    entry: Entry
+    replaced: list[str]
+
+
 _ENTRIES: Final = msgspec.msgpack.Decoder(tuple[Entry, ...])
 
 
@@ -62,8 +70,9 @@ class NatsSnapshots:
     async def save(self, snapshot: Snapshot) -> bool:
         """See `SnapshotStore.save`."""
         require_snapshot(snapshot)
-        sent: list[tuple[int, Entry]] = []
-        return await self._run(lambda: self._client.again(lambda: self._save(snapshot, sent)))
+        sent: list[_Sent] = []
+        torn: list[str] = []
+        return await self._run(lambda: self._client.again(lambda: self._save(snapshot, sent, torn)))
 
     async def load(self, stream_id: str, projector: str) -> Snapshot | None:
         """See `SnapshotStore.load`."""
@@ -85,31 +94,39 @@ class NatsSnapshots:
         for subject in (self._layout.snapshots(stream_id), self._layout.body(stream_id)):
             await self._log.purge(stream_id, subject, js)
 
-    async def _save(self, snapshot: Snapshot, sent: list[tuple[int, Entry]]) -> bool:
-        """`sent` are those that were listed with nobody having said so, and the numbers of the lists that theirs followed."""
+    async def _save(self, snapshot: Snapshot, sent: list[_Sent], torn: list[str]) -> bool:
+        """`sent` are those that were listed with nobody having said so, `torn` bodies of which not all parts may be there.
+
+        A part that comes in later than its body was let go of stays until the stream is deleted.
+        """
         stream_id, projector = snapshot.stream_id, snapshot.projector
+        await self._drop_bodies(stream_id, torn)
         bounds = (await self._log.place(stream_id)).state.bounds
         check_snapshot(snapshot, bounds)
         kept = await self._read_list(stream_id, projector)
-        if any(entry in kept.entries for _, entry in sent):
-            return True
-        newest = await self._newest(stream_id, projector, kept.entries, bounds.origin)
-        if not is_newer(snapshot, newest):
-            return False
-        lost = [each for each in sent if each[0] != kept.js]  # theirs can't be listed any more
-        await self._drop_bodies(stream_id, [entry for _, entry in lost])
+        lost = [each for each in sent if each.js != kept.js and each.entry not in kept.entries]  # they can't be listed any more
+        await self._drop_bodies(stream_id, [each.entry.name for each in lost])
         sent[:] = [each for each in sent if each not in lost]
-        entry = await self._put_body(snapshot)
+        for each in sent:
+            if each.entry in kept.entries:
+                await self._drop_bodies(stream_id, each.replaced)
+                return True
+        if not is_newer(snapshot, await self._newest(stream_id, projector, kept.entries, bounds.origin)):
+            return False
+        torn.append(secrets.token_hex(8))
+        entry = await self._put_body(snapshot, torn[-1])
+        torn.clear()
         others = [other for other in kept.entries if other.last_seq != snapshot.last_seq]
+        replaced = [other.name for other in kept.entries if other not in others]
         try:
             await self._put_list(stream_id, projector, kept, sorted([*others, entry], key=lambda each: each.last_seq))
         except Moved:
-            await self._drop_bodies(stream_id, [entry])
+            await self._drop_bodies(stream_id, [entry.name])
             raise
         except Unclear:
-            sent.append((kept.js, entry))
+            sent.append(_Sent(kept.js, entry, replaced))
             raise
-        await self._drop_bodies(stream_id, [other for other in kept.entries if other.last_seq == snapshot.last_seq])
+        await self._drop_bodies(stream_id, [*replaced, *(each.entry.name for each in sent)])
         return True
 
     async def _load(self, stream_id: str, projector: str) -> Snapshot | None:
@@ -135,7 +152,7 @@ class NatsSnapshots:
         """`sent` are those that were struck off the list with nobody having said so."""
         kept = await self._read_list(stream_id, projector)
         gone = [entry for entry in kept.entries if last_seq in (None, entry.last_seq)]
-        await self._drop_bodies(stream_id, [entry for entry in sent if entry not in kept.entries])
+        await self._drop_bodies(stream_id, [entry.name for entry in sent if entry not in kept.entries])
         if not gone:
             return
         if last_seq is not None:
@@ -147,7 +164,7 @@ class NatsSnapshots:
         except Unclear:
             sent[:] = gone
             raise
-        await self._drop_bodies(stream_id, gone)
+        await self._drop_bodies(stream_id, [entry.name for entry in gone])
 
     async def _newest(self, stream_id: str, projector: str, entries: Sequence[Entry], origin: int) -> Snapshot | None:
         for entry in reversed(entries):
@@ -175,9 +192,8 @@ class NatsSnapshots:
         subject = self._layout.snapshots(stream_id, projector)
         await self._client.send(subject, msgspec.msgpack.encode(entries), ROLLUP, expected=kept.js)
 
-    async def _put_body(self, snapshot: Snapshot) -> Entry:
+    async def _put_body(self, snapshot: Snapshot, name: str) -> Entry:
         """On a subject that nobody else names, each part behind the one before it."""
-        name = secrets.token_hex(8)
         subject, envelope = self._layout.body(snapshot.stream_id, name), seal(snapshot)
         numbers = [0]
         for begin in range(0, len(envelope), self._part_bytes):
@@ -185,9 +201,9 @@ class NatsSnapshots:
             numbers.append(await self._client.send(subject, part, {}, expected=numbers[-1]))
         return Entry(snapshot.last_seq, name, numbers[1], numbers[-1])
 
-    async def _drop_bodies(self, stream_id: str, entries: Iterable[Entry]) -> None:
-        for entry in entries:
-            await self._log.purge(stream_id, self._layout.body(stream_id, entry.name), MAX_INTEGER)
+    async def _drop_bodies(self, stream_id: str, names: Iterable[str]) -> None:
+        for name in names:
+            await self._log.purge(stream_id, self._layout.body(stream_id, name), MAX_INTEGER)
 
     async def list(self, stream_id: str) -> list[SnapshotInfo]:
         """See `SnapshotStore.list`."""

@@ -19,7 +19,7 @@ from stream.nats.feed import Feed
 from stream.nats.layout import untoken
 from stream.nats.signals import Signals
 from stream.nats.snapshots import NatsSnapshots
-from stream.nats.state import NOWHERE, State, write_state
+from stream.nats.state import NOWHERE, State, read_state, write_state
 from stream.ongoing import OngoingWork
 from stream.records import AppendResult, Bounds, Changes, Event, Producer, StreamInfo
 from stream.tasks import finish_anyway
@@ -174,7 +174,7 @@ class NatsStore:
         check_id("stream id", stream_id)
         if expected_head is not None:
             check_position("expected_head", expected_head)
-        sent: list[int] = []
+        sent: list[Place] = []
         await self._run(lambda: self._client.again(lambda: self._delete(stream_id, expected_head, sent)))
         self._changed(stream_id)
 
@@ -258,18 +258,28 @@ class NatsStore:
         self._ongoing.begin(self._sweep(stream_id, place, through, js))
         return raised
 
-    async def _delete(self, stream_id: str, expected_head: int | None, sent: list[int]) -> None:
+    async def _delete(self, stream_id: str, expected_head: int | None, sent: list[Place]) -> None:
+        """`sent` is where it was deleted with nobody having said so."""
         place = await self._log.place(stream_id)
         head = place.state.head
-        if sent and place.state.origin >= sent[0]:  # it was stored, and nobody had said so
+        if sent and place.state.origin >= sent[0].state.head:  # it was stored
+            await self._snapshots.drop_all(stream_id, await self._find_deletion(stream_id, sent[0]))
             return
         if expected_head is not None and expected_head != head:
             raise SeqConflict(stream_id, expected_head, head)
         if place is NOWHERE:
             return
-        sent[:] = [head]
+        sent[:] = [place]
         js = await self._mark(stream_id, place, Bounds(head, head, head), ROLLUP)
         await self._snapshots.drop_all(stream_id, js)
+
+    async def _find_deletion(self, stream_id: str, before: Place) -> int:
+        """The number of the message that took the place of all up to `before`; of what is in its place, if that is gone."""
+        raw = await self._client.get(
+            self._log.layout.home(stream_id), seq=before.js + 1, next_by_subj=self._log.layout.log(stream_id)
+        )
+        bounds = Bounds(before.state.head, before.state.head, before.state.head)
+        return raw.js if raw is not None and read_state(stream_id, raw.said).bounds == bounds else before.js + 1
 
     async def _mark(self, stream_id: str, place: Place, bounds: Bounds, headers: dict[str, str] | None = None) -> int:
         """Says in a message without events what the bounds are from now on, if the log is where it was; its number."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
@@ -48,11 +49,19 @@ class Proxy:
 
     def url(self, url: str) -> str:
         """The same store, through here."""
-        return url.replace(f":{self.server_port}/", f":{self.port}/")
+        return re.sub(rf":{self.server_port}(?=[/?])", f":{self.port}", url)
 
     def cut(self, at: int, how: How) -> None:
         """Cuts the first connection on which a piece passes that is the `at`th from now or later, and goes the right way."""
         self._cut_at, self._how = self.pieces + at, how
+
+    def go_away(self) -> None:
+        """Whoever connects from now on finds nobody; what is connected stays."""
+        self._server.close()
+
+    async def come_back(self) -> None:
+        """At the same place."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
 
     def cut_all(self) -> None:
         """Cuts all connections now."""
