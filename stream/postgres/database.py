@@ -209,6 +209,7 @@ class PostgresDatabase:
             # a least size would have the driver try again by itself while the server is gone, and print a traceback each time
             self._pool = await asyncpg.create_pool(
                 self.address.hosts[0], connect=self.connect, min_size=0, max_size=_CONNECTIONS, init=self._prepare,
+                reset=_leave_as_it_is,
                 **({"statement_cache_size": 0} if self.address.wake == "poll" else {}),
             )  # fmt: skip
             async with self.connected() as connection:
@@ -312,6 +313,13 @@ class PostgresDatabase:
         if is_again(error):
             return StoreBusy(f"{self.path}: others were in the way for {PATIENCE_S:.0f} s: try again")
         return translate(error, self.path)
+
+
+async def _leave_as_it_is(_connection: Connection) -> None:
+    """Nothing was set on a connection for longer than a transaction, which the driver ends by itself, so nothing is taken back.
+
+    By default the server is asked to, whenever a connection is given back: a trip that every caller waits for.
+    """
 
 
 def _same_versions(installed: Mapping[str, int]) -> str:
