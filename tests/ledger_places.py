@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests.nats_server import SharedNats
 from tests.postgres_server import Shared
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ EVERYWHERE: Final = (
 
 
 def place_of(name: str, folder: Path) -> tuple[str, str | None]:
-    """The URLs of a ledger and of a log elsewhere; files are made in the folder, schemas on the server of these tests."""
+    """The URLs of a ledger and of a log elsewhere; files are made in the folder, the rest on servers of these tests."""
     ledger, log = str(folder / "ledger.db"), str(folder / "log.db")
     match name:
         case "memory":
@@ -35,5 +36,9 @@ def place_of(name: str, folder: Path) -> tuple[str, str | None]:
             return Shared.url(), log
         case "file, log on postgres":
             return ledger, Shared.url()
+        case "file, log on nats":
+            return ledger, SharedNats.url("shards=3")
+        case "postgres, log on nats":
+            return Shared.url(), SharedNats.url("shards=3")
         case _:
             return ledger, None

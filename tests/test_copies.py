@@ -8,7 +8,7 @@ import signal
 from contextlib import AsyncExitStack
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 import pytest
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 PLACES: Final = ("sqlite", "postgres", "memory", "file, log on postgres", "sqlite")
+OVER_NATS: Final = ("sqlite", "file, log on nats", "postgres", "postgres, log on nats", "sqlite")
 PNG: Final = bytes(range(200)) * 30
 
 
@@ -72,9 +73,10 @@ async def content(ledger: Ledger) -> dict[str, Any]:
     return told
 
 
-async def test_a_copy_of_a_copy_on_other_engines_is_the_same_and_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("places", [PLACES, pytest.param(OVER_NATS, marks=pytest.mark.heavy)], ids=["tables", "over nats"])
+async def test_a_copy_of_a_copy_on_other_engines_is_the_same_and_goes_on(places: tuple[str, ...], tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
-        ledgers = [await opened(stack, tmp_path / f"{number}", place) for number, place in enumerate(PLACES)]
+        ledgers = [await opened(stack, tmp_path / f"{number}", place) for number, place in enumerate(places)]
         await fill(ledgers[0])
         wanted = await content(ledgers[0])
         assert len(wanted) == 7
@@ -122,15 +124,31 @@ async def opened(stack: AsyncExitStack, folder: Path, place: str) -> Ledger:
 
 
 @pytest.mark.heavy
-async def test_a_copy_that_is_killed_again_and_again_ends_the_same_and_its_source_is_only_read(tmp_path: Path) -> None:
-    source, target = str(tmp_path / "from.db"), Shared.url()
-    async with open_ledger(source) as ledger:
+@pytest.mark.parametrize(
+    ("from_place", "to_place"),
+    [
+        ("sqlite", "postgres"),
+        ("sqlite", "file, log on nats"),
+        ("sqlite", "postgres, log on nats"),
+        ("postgres, log on nats", "sqlite"),
+    ],
+)
+async def test_a_copy_that_is_killed_again_and_again_ends_the_same_and_its_source_is_only_read(
+    from_place: str, to_place: str, tmp_path: Path
+) -> None:
+    source, target, back = (
+        made(tmp_path / name, place) for name, place in zip("abc", (from_place, to_place, "sqlite"), strict=True)
+    )
+    async with open_ledger(source.url, log=source.log) as ledger:
         await fill(ledger)
         for number in range(20):
             async with ledger.run(f"c{number}") as run:
                 await run.message("user", f"{number}")
+        # the third one that is copied, in a batch of many messages
+        for number in range(12):
+            await ledger.store.append("c1/", [NewEvent("raw", bytes([number]) * 250_000)])
         wanted = await content(ledger)
-    before = state_of(tmp_path)
+    before = state_of(tmp_path / "a")
     for number in range(6):
         child = await anyio.to_thread.run_sync(Child, copy_and_tell, source, target)
         try:
@@ -141,32 +159,60 @@ async def test_a_copy_that_is_killed_again_and_again_ends_the_same_and_its_sourc
             os.kill(child.pid, signal.SIGKILL)
         finally:
             child.end()
-    assert state_of(tmp_path) == before
+    assert state_of(tmp_path / "a") == before
     shell = Shell(tmp_path)
     shell.data = tmp_path / "nothing.db"
-    said = shell.run("copy", source, target)
-    assert "27 streams are in postgresql://" in said
+    said = shell.run("copy", *words(source, target))
+    assert "28 streams are in " in said
+    assert new_of(said) <= 28 - 2 * 5  # what was heard of before the last kill is there
     assert "each was read back and is the same" in said
-    assert [one["is_new"] for one in shell.read("copy", source, target)] == [False] * 27
-    assert state_of(tmp_path) == before
-    async with open_ledger(target) as ledger:
-        assert await content(ledger) == wanted
-        assert [finding async for finding in ledger.reconcile() if not finding.is_note] == []
-    shell.run("copy", target, str(tmp_path / "back.db"))
-    async with open_ledger(str(tmp_path / "back.db")) as ledger:
+    assert [one["is_new"] for one in shell.read("copy", *words(source, target))] == [False] * 28
+    assert state_of(tmp_path / "a") == before
+    for place in (source, target):
+        async with open_ledger(place.url, log=place.log) as ledger:
+            assert await content(ledger) == wanted
+            assert [finding async for finding in ledger.reconcile() if not finding.is_note] == []
+    shell.run("copy", *words(target, back))
+    async with open_ledger(back.url) as ledger:
         assert await content(ledger) == wanted
 
 
-async def copy_and_tell(parent: Parent, source: str, target: str) -> None:
-    async with open_ledger(source, read_only=True) as theirs, open_ledger(target) as ours:
+class Place(NamedTuple):
+    """Where a ledger and its log lie."""
+
+    url: str
+    log: str | None
+
+
+def made(folder: Path, place: str) -> Place:
+    folder.mkdir()
+    return Place(*place_of(place, folder))
+
+
+def words(source: Place, target: Place) -> list[str]:
+    """What the command is told of these places."""
+    logs = [word for option, log in (("--from-log", source.log), ("--to-log", target.log)) if log for word in (option, log)]
+    return [source.url, target.url, *logs]
+
+
+def new_of(said: str) -> int:
+    """How many streams the command calls new."""
+    return int(said.partition(" of them new")[0].rpartition(" ")[2])
+
+
+async def copy_and_tell(parent: Parent, source: Place, target: Place) -> None:
+    is_file = source.log is None and not source.url.startswith("postgresql:")
+    async with (
+        open_ledger(source.url, log=source.log, read_only=is_file) as theirs,
+        open_ledger(target.url, log=target.log) as ours,
+    ):
         async for one in theirs.copy_to(ours):
             parent.say(one.stream_id)
 
 
 def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
-    return {
-        path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.iterdir() if path.name.startswith("from")
-    }
+    """The files of a source that lies in one; nothing of one on servers."""
+    return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize("times", [1, 3, 100])

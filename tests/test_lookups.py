@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,8 @@ from ledger.upkeep.verify import verify
 from projector.message import Block
 from stream import NewEvent, StoreUnusable
 from stream.sqlite import read_scripts
+from tests.ledger_places import EVERYWHERE
+from tests.postgres_server import Shared
 from tests.talk import finished, new, started
 
 if TYPE_CHECKING:
@@ -175,6 +178,52 @@ async def test_calls_are_known_by_whatever_id_a_provider_gives_and_the_newest_co
         await ledger.record("c", [approval(odd[2])])
         assert await approved(ledger, "c") == [first, second]
         assert await ledger.tables.calling("c", "none") is None
+        assert await problems(ledger) == []
+
+
+@pytest.mark.parametrize("ledger", EVERYWHERE, indirect=True)
+async def test_names_that_others_give_may_be_of_any_length(ledger: Ledger) -> None:
+    """Some providers keep signed state in the id of a call. An index of PostgreSQL takes 2,704 bytes."""
+    chance = random.Random(1)
+    long = "".join(chr(chance.randrange(0x10000, 0x20000)) for _ in range(30_000))
+    ids = [long, f"{long}\0", f"{long}\ud83d", long[:-1], long[:200], long[:199]]
+    made = {tool_call_id: await call(ledger, "c", f"r{n}", tool_call_id) for n, tool_call_id in enumerate(ids)}
+    for tool_call_id, message_id in made.items():
+        found = await ledger.tables.calling("c", tool_call_id)
+        assert found is not None
+        assert found.id == message_id
+    assert await ledger.tables.calling("c", long[:198]) is None
+    await ledger.describe("c", labels=ids[:2] + ids[3:])
+    await ledger.describe("d", labels=[long[:-1], long[:200]])
+    for label, names in (
+        (long, {"c"}),
+        (f"{long}\0", {"c"}),
+        (long[:-1], {"c", "d"}),
+        (long[:200], {"c", "d"}),
+        (long[1:], set()),
+    ):
+        assert {info.conversation async for info in ledger.conversations(label=label)} == names
+    assert [finding async for finding in verify(ledger)] == []
+    assert [finding async for finding in ledger.reconcile() if not finding.is_note] == []
+
+
+@pytest.mark.heavy
+async def test_tables_on_a_server_whose_indexes_hold_whole_names_are_brought_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = Shared.url()
+    with monkeypatch.context() as patch:
+        patch.setattr("ledger.tables.tables.read_scripts", lambda package: read_scripts(package)[:1])
+        async with open_ledger(url) as ledger:
+            made = [await call(ledger, "c", "r0", "short", "other"), await call(ledger, "c", "r1", "short")]
+            await ledger.describe("c", labels=["a", "b"])
+    async with open_ledger(url) as ledger:
+        for tool_call_id, wanted in (("short", made[1]), ("other", made[0])):
+            found = await ledger.tables.calling("c", tool_call_id)
+            assert found is not None
+            assert found.id == wanted
+        assert await labelled(ledger, "b") == ["c"]
+        await call(ledger, "c", "r2", *(chr(97 + n) * 20_000 + "".join(map(chr, range(300, 5000))) for n in range(3)))
+        await ledger.describe("c", labels=["b", "".join(map(chr, range(300, 9000)))])
+        assert await labelled(ledger, "a") == []
         assert await problems(ledger) == []
 
 

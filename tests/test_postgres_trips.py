@@ -12,6 +12,7 @@ from ledger import Ledger, open_ledger
 from stream import NewEvent, StoreUnusable, open_store
 from stream.postgres import PostgresStore
 from stream.postgres.database import PostgresDatabase
+from tests.faults.tcp_proxy import Proxy
 from tests.postgres_server import Shared
 
 if TYPE_CHECKING:
@@ -48,6 +49,24 @@ async def test_a_commit_of_three_messages_takes_twelve_trips_at_many_conversatio
         assert await trips(ledger, run.finish()) <= 12
         assert await trips(ledger, ledger.transcript("c")) <= 8
         assert len(await ledger.transcript("c")) == 9
+
+
+async def test_the_trips_that_are_counted_are_all_that_there_are() -> None:
+    """A proxy counts what goes to the server; the first times statements are prepared, which is a trip of the driver's."""
+    url = Shared.url()
+    assert Shared.server is not None
+    async with Proxy(Shared.server.port) as proxy, open_ledger(proxy.url(url)) as ledger:
+        for _ in range(3):
+            await turn(ledger, "c")
+            await ledger.transcript("c")
+        run = await ledger.begin_run("c")
+        for number in range(3):
+            await run.message("user", f"{number}")
+        await run.flush()
+        before = proxy.asked
+        assert await trips(ledger, run.finish()) == proxy.asked - before
+        before = proxy.asked
+        assert await trips(ledger, ledger.transcript("c")) == proxy.asked - before > 0
 
 
 async def test_a_look_of_one_statement_is_one_trip_from_the_second_time_on() -> None:
@@ -96,7 +115,7 @@ async def test_tables_of_a_newer_program_are_refused_by_the_next_transaction() -
     async with open_ledger(url) as ledger:
         await turn(ledger, "c")
         await ledger.tables.database.write(lambda sql: sql("UPDATE components SET version = 9 WHERE name = 'ledger'"))
-        with pytest.raises(StoreUnusable, match="its ledger tables have version 9, this Tailfold knows 1: upgrade Tailfold"):
+        with pytest.raises(StoreUnusable, match="its ledger tables have version 9, this Tailfold knows 2: upgrade Tailfold"):
             await ledger.add_media("c", b"x", "image/png")
         assert len(await ledger.transcript("c")) == 3
     with pytest.raises(StoreUnusable, match="upgrade Tailfold"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ledger.tables.bodies import read_bodies
-from ledger.tables.texts import EVERY, is_text, marks, pieces, rows
+from ledger.tables.texts import EVERY, among, is_text, marks, pieces, rows
 from projector import Message
 from projector.amendments import asks_for
 from projector.json_text import InvalidJson, decode, dump
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from stream.database import Sql
 
 _STEP: Final = 200
-_FIND: Final = """
+_FIND: Final = f"""
 SELECT m.seq, m.row_body, m.place FROM calls AS c JOIN messages AS m ON m.conversation = c.conversation AND m.id = c.message
-WHERE c.conversation = ?1 AND c.tool_call_id = ?2 AND m.seq < ?3 ORDER BY m.seq DESC"""
+WHERE c.conversation = ?1 AND m.seq < ?2 AND {among("c.tool_call_id", 1, 3)} ORDER BY m.seq DESC"""  # noqa: S608 - marks
 _STEP_BELOW: Final = """
 SELECT seq FROM messages WHERE conversation = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT 1 OFFSET ?3"""
 _BETWEEN: Final = """
@@ -44,7 +44,7 @@ async def find_calling(sql: Sql, key: int, tool_call_id: str, before: int = EVER
     """The newest message that makes a tool call, ahead of a seq."""
     calls_from = await _calls_from(sql, key)
     newest: Message | None = None
-    for seq, body in await read_bodies(sql, _FIND, (key, _stored(tool_call_id), before)):
+    for seq, body in await read_bodies(sql, _FIND, (key, before, _stored(tool_call_id))):
         newest = _read(body)
         if newest is not None and asks_for(newest, tool_call_id):
             if seq >= calls_from:
@@ -136,7 +136,7 @@ async def _missing(sql: Sql, key: int, calls: Sequence[tuple[str, str]]) -> list
     there: set[tuple[str, str]] = set()
     for some in pieces(list({tool_call_id for tool_call_id, _ in calls})):
         text = f"""SELECT tool_call_id, message FROM calls
-            WHERE conversation = ?1 AND tool_call_id IN ({marks(len(some), 2)})"""  # noqa: S608 - marks only
+            WHERE conversation = ?1 AND {among("tool_call_id", len(some), 2)}"""  # noqa: S608 - marks only
         there.update((row[0], row[1]) for row in await sql(text, (key, *some)))
     return [call for call in calls if call not in there]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from ledger.records import ConversationInfo
-from ledger.tables.texts import is_text, marks, pieces, rows
+from ledger.tables.texts import among, is_text, marks, pieces, rows
 from projector import events as ev
 from projector.json_text import InvalidJson, decode, dump, join_fields, split, text_of
 from stream.limits import PROTOCOL_PREFIX
@@ -51,7 +51,7 @@ _LISTED: Final = f"""{_INFO}
 WHERE is_conversation = 1 AND substr(stream_id, 1, {len(PROTOCOL_PREFIX)}) <> '{PROTOCOL_PREFIX}'
   AND (?1 = 1 OR archived = 0) AND (?2 = 0 OR (active_at, stream_id) < (?3, ?4))
   AND substr(stream_id, 1, length(?5)) = ?5
-  AND (?6 = 0 OR id IN (SELECT conversation FROM labels WHERE label = ?7))
+  AND (?6 = 0 OR id IN (SELECT conversation FROM labels WHERE {among("label", 1, 7)}))
 ORDER BY active_at DESC, stream_id DESC LIMIT ?8"""  # noqa: S608 - constants
 _DESCRIBED: Final = """
 SELECT id, metadata FROM conversations WHERE id > ?1 AND metadata IS NOT NULL ORDER BY id LIMIT 500"""
@@ -230,7 +230,7 @@ async def lacks_labels(sql: Sql, key: int) -> bool:
         return False
     found: set[str] = set()
     for some in pieces(list(expected)):
-        text = f"SELECT label FROM labels WHERE conversation = ?1 AND label IN ({marks(len(some), 2)})"  # noqa: S608 - marks
+        text = f"SELECT label FROM labels WHERE conversation = ?1 AND {among('label', len(some), 2)}"  # noqa: S608 - marks
         found |= {label for (label,) in await sql(text, (key, *some))}
     [(count,)] = await sql("SELECT count(*) FROM labels WHERE conversation = ?1", (key,))
     return found != expected or count != len(expected)

@@ -15,6 +15,7 @@ KEY: Final = "(SELECT id FROM conversations WHERE stream_id = ?1)"
 EVERY: Final = 2**63 - 1
 """A limit, a depth or a seq that leaves nothing out."""
 PAGE_ROWS: Final = 200
+_INDEXED: Final = 200  # letters, as `postgres/schema_2.sql` has it
 _PARAMETERS: Final = 900  # every SQLite takes 999
 
 
@@ -28,6 +29,16 @@ def marks(count: int, first: int = 1) -> str:
 def rows(count: int, width: int, first: int = 1) -> str:
     """Rows of numbered parameters: `(?1, ?2), (?3, ?4)`."""
     return ", ".join(f"({marks(width, first + row * width)})" for row in range(count))
+
+
+@cache
+def among(column: str, count: int, first: int) -> str:
+    """Whether a name that others gave is one of the numbered parameters, however long it is.
+
+    Its beginning is asked for besides: an index of a server has room for that, and not for all of it.
+    """
+    beginnings = ", ".join(f"substr(?{number}, 1, {_INDEXED})" for number in range(first, first + count))
+    return f"{column} IN ({marks(count, first)}) AND substr({column}, 1, {_INDEXED}) IN ({beginnings})"
 
 
 def is_text(value: str) -> bool:

@@ -182,6 +182,9 @@ class Appender:
             request.stream = stream = self._keys.streams[append.stream_id]
             if stream.key in waits:
                 continue
+            if any(place.stream == stream.key and place.expected != stream.head for place in request.lost):
+                waits.add(stream.key)  # it has moved since the look: what was lost may have come in, and is looked for again
+                continue
             head = heads.get(stream.key, stream.head)
             goes_on = append.expected_seq is None or append.expected_seq == head
             producer = append.producer

@@ -20,11 +20,14 @@ _DRAIN_S: Final = 0.5
 
 
 class Proxy:
-    """Everything passes, until `cut` is called. `pieces` counts what has passed in both directions, and `cuts` the cuts."""
+    """Everything passes, until `cut` is called.
+
+    `pieces` counts what has passed in both directions, `asked` that to the server, and `cuts` the cuts.
+    """
 
     def __init__(self, port: int) -> None:
         self.server_port, self.port = port, 0
-        self.pieces = self.cuts = 0
+        self.pieces = self.asked = self.cuts = 0
         self.refusing = False
         self._cut_at: int | None = None
         self._how: How = "before"
@@ -100,6 +103,7 @@ class Proxy:
             while piece := await reader.read(65536):
                 await self._passing.wait()
                 self.pieces += 1
+                self.asked += is_to_server
                 if self._cut_at is not None and self.pieces > self._cut_at and is_to_server == (self._how != "answer"):
                     self._cut_at = None
                     self.cuts += 1

@@ -18,10 +18,11 @@ from tests.postgres_server import PostgresServer, Shared
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from stream import EventStore
     from stream.database import Sql
+    from stream.postgres.request import Request
 
 pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
 
@@ -88,6 +89,33 @@ async def test_what_was_sent_and_lost_and_comes_late_is_the_one_that_counts(expe
             let_go.set()
             done = await asyncio.wait_for(under_way, 20)
         assert (done.first_seq, done.last_seq, done.duplicate) == (2, 2, False)
+        assert await read(direct, "s") == ["first", "late"]
+
+
+async def test_what_comes_late_between_the_look_for_it_and_the_next_attempt_is_the_one_that_counts() -> None:
+    url = Shared.url()
+    async with Proxy(server().port) as proxy, open_store(proxy.url(url)) as store, open_store(url) as direct:
+        assert isinstance(store, PostgresStore)
+        await store.append("s", event("first"))
+        look_for = store._appender._look_for
+        looks = 0
+
+        async def look(requests: Sequence[Request]) -> None:
+            nonlocal looks
+            await look_for(requests)
+            looks += any(request.lost and not request.answer.done() for request in requests)
+            if looks == 2:  # behind the first one nothing is sent yet: the connection is a new one
+                let_go.set()
+                while (await direct.bounds("s")).head < 2:
+                    await asyncio.sleep(0.01)
+
+        store._appender._look_for = look  # type: ignore[method-assign]
+        async with feed_held(url) as let_go:
+            under_way = asyncio.ensure_future(store.append("s", event("late")))
+            await until_behind_a_lock(1)
+            proxy.cut_all()
+            done = await asyncio.wait_for(under_way, 20)
+        assert (done.first_seq, done.last_seq, looks) == (2, 2, 2)
         assert await read(direct, "s") == ["first", "late"]
 
 

@@ -210,7 +210,7 @@ async def draw_without_lock(url: str) -> None:
         f"CREATE SEQUENCE {schema}.numbers START 1000",
         f"""CREATE OR REPLACE FUNCTION {schema}.next_change() RETURNS bigint LANGUAGE sql VOLATILE AS $$
         SELECT pg_notify('tailfold_' || current_schema, ''); SELECT nextval('{schema}.numbers') $$""",
-        f"""CREATE OR REPLACE VIEW {schema}.newest AS SELECT max(changed) AS number FROM {schema}.streams""",
+        f"""CREATE OR REPLACE VIEW {schema}.newest AS SELECT coalesce(max(changed), 0) AS number FROM {schema}.streams""",
         f"ALTER TABLE {schema}.feed RENAME TO locked_feed",
         f"ALTER VIEW {schema}.newest RENAME TO feed",
     ):
