@@ -19,7 +19,7 @@ from asyncpg.exceptions import UniqueViolationError
 
 from stream.admission import admit
 from stream.errors import CorruptEvent, StoreBusy, StoreClosed, StoreUnreachable, StreamError
-from stream.postgres.append_statements import APPEND, EARLIER, STORED
+from stream.postgres.append_statements import EARLIER, STORED, append_text
 from stream.postgres.database import PATIENCE_S
 from stream.postgres.errors import FAILURES, is_again, is_gone, is_of_one, translate
 from stream.postgres.keys import KeyCache, damage_of
@@ -49,6 +49,7 @@ class Appender:
 
     def __init__(self, database: PostgresDatabase, clock_ms: Callable[[], int], stored: Callable[[str], None]) -> None:
         self._database = database
+        self._text = append_text(database.server)
         self._clock_ms = clock_ms
         self._stored = stored
         self._waiting: deque[Request] = deque()
@@ -209,7 +210,7 @@ class Appender:
             self._database.trips += 1
             is_lost = True  # until its outcome is told
             try:
-                moved = await connection.fetch(APPEND, *arguments)
+                moved = await connection.fetch(self._text, *arguments)
                 is_lost = False
             except FAILURES as error:
                 is_lost = is_gone(error)

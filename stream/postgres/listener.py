@@ -28,6 +28,11 @@ class Listened(Protocol):
     address: Address
 
     @property
+    def polls(self) -> bool:
+        """Whether there is nothing to listen to."""
+        ...
+
+    @property
     def processes(self) -> Collection[int]:
         """Those of the server that work for this one."""
         ...
@@ -68,7 +73,7 @@ class Listener:
         """Listens before it looks, so nothing is missed in between; a connection that breaks is made anew."""
         while True:
             try:
-                if self._database.address.wake == "poll":
+                if self._database.polls:
                     await self._look_again_and_again(POLL_INTERVAL_S)
                 connection = await self._database.connect()
                 try:
