@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 import pytest
 
 from ledger import open_ledger
 from stream import NewEvent, StoreUnusable, open_store
-from stream.postgres import PostgresStore
+from stream.postgres import PostgresStore, own_changes
 from stream.postgres.dialects import PORTABLE, POSTGRES, ServerDialect
 from stream.postgres.server import check_server
 from tests.postgres_server import PostgresServer, Shared
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.anyio
 OPTIONS: Final = {"postgres": (), "portable": ("dialect=portable",)}
@@ -97,6 +100,37 @@ async def test_who_listens_is_told_also_by_who_may_not_listen_himself(option: st
         await connection.fetchval("SELECT 1")  # what was told before comes before its answer
         await connection.close()
     assert heard.is_set() is tells
+
+
+@pytest.mark.parametrize("option", ["wake=poll", "dialect=portable"])
+async def test_who_asks_again_and_again_looks_for_what_others_changed_only(
+    monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    monkeypatch.setattr(own_changes, "_LANDS_S", 10.0)
+    url, looks = Shared.url(option), 0
+
+    async def look() -> None:
+        nonlocal looks
+        looks += 1
+
+    async with open_store(url) as store, open_store(url) as other:
+        assert isinstance(store, PostgresStore)
+        end = store.database.watch(look)
+        await seen_after(lambda: looks, 0)
+        for _ in range(20):
+            await asyncio.gather(*(store.append(f"s{number}", [NewEvent("t", b"x")]) for number in range(3)))
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        assert looks == 1
+        await other.append("s1", [NewEvent("t", b"x")])
+        await seen_after(lambda: looks, 1)
+        end()
+
+
+async def seen_after(count: Callable[[], int], before: int) -> None:
+    async with asyncio.timeout(20):
+        while count() <= before:
+            await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize("text", FOREIGN_HANDS)

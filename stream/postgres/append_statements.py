@@ -52,7 +52,7 @@ marked_producers AS (
 marked AS (
   {marked("head_before", "moved")}
   WHERE changed >> {MARKED_BITS} > changed_before >> {MARKED_BITS} OR changed_before = 0)
-SELECT id FROM moved"""  # noqa: S608 - constants
+SELECT id, changed FROM moved"""  # noqa: S608 - constants
 
 
 STORED: Final = """

@@ -210,7 +210,10 @@ class Appender:
             self._database.trips += 1
             is_lost = True  # until its outcome is told
             try:
-                moved = await connection.fetch(self._text, *arguments)
+                with self._database.own_changes.drawing() as note:
+                    moved = await connection.fetch(self._text, *arguments)
+                    if moved:
+                        note(moved[0][1])
                 is_lost = False
             except FAILURES as error:
                 is_lost = is_gone(error)
@@ -219,7 +222,7 @@ class Appender:
                 if is_lost:
                     for request, place in zip(planned, places, strict=True):
                         request.lost, request.lost_since = request.lost | {place}, request.lost_since or time.monotonic()
-        return {key for (key,) in moved}
+        return {key for key, _ in moved}
 
     def _arguments(self, planned: Sequence[Request]) -> tuple[list[Place], list[Any]]:
         """Where each goes, and what the statement is given."""

@@ -24,6 +24,7 @@ from stream.postgres.dialects import POSTGRES
 from stream.postgres.errors import FAILURES, is_again, is_gone, translate
 from stream.postgres.jobs import BEGIN, BEGIN_LOOK, Newer, Run, TakesMore, source
 from stream.postgres.listener import Listener
+from stream.postgres.own_changes import OwnChanges
 from stream.postgres.server import check_server
 from stream.postgres.statements import told
 from stream.postgres.statements import translate as translate_text
@@ -78,6 +79,7 @@ class PostgresDatabase:
         self._pool: Any = None
         self.ongoing = OngoingWork(self.check)
         self._closing = False
+        self.own_changes = OwnChanges()
         self._listener = Listener(self)
         self._installed: dict[str, int] = {}
         self._begin = BEGIN
