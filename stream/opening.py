@@ -43,7 +43,8 @@ def open_store(
     links), one beside the write-ahead log of another, and one that was open in the process that this was forked from.
 
     On PostgreSQL (extra `postgres`) the tables lie in the schema `tailfold`, or in that of `?schema=name`; behind a pooler
-    that lets nobody listen say `?wake=poll`. All else of the URL is the driver's. Raises `StoreUnreachable`, too.
+    that lets nobody listen say `?wake=poll`; `?dialect=portable` asks for nothing that only PostgreSQL has. All else of the URL
+    is the driver's. Raises `StoreUnreachable`, too.
 
     On NATS JetStream (extra `nats`; 2.12 or newer) the log lies in JetStream streams `NAME_0` to `NAME_{N-1}`:
     `nats://host:port,host2:port?stream=NAME&replicas=3&shards=N`; both numbers are fixed when it is made. Each server must

@@ -41,9 +41,9 @@ class Postgres:
 
     flags: frozenset[Flag] = frozenset({"damage", "large", "share"})
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, *options: str) -> None:
         del folder
-        self.url = Shared.url()
+        self.url = Shared.url(*options)
         self._stores: list[EventStore] = []
         self._clock_ms: Callable[[], int] = now_ms
 
@@ -72,6 +72,13 @@ class Postgres:
         """See `Backend.close`."""
         for store in self._stores:
             await store.close()
+
+
+class PortablePostgres(Postgres):
+    """The same without anything that only PostgreSQL has: no trigger, no function, no `NOTIFY`."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        super().__init__(folder, "dialect=portable")
 
 
 class Nats:
@@ -149,11 +156,12 @@ BACKENDS: dict[str, type[Memory | Sqlite | Postgres | Nats]] = {
     "memory": Memory,
     "sqlite": Sqlite,
     "postgres": Postgres,
+    "postgres, portable": PortablePostgres,
     "nats": Nats,
     "nats-shards": ShardedNats,
 }
 if FULL:
     BACKENDS["nats-three"] = ReplicatedNats
-SERVERS: Final = ("postgres", "nats", "nats-shards", "nats-three")
+SERVERS: Final = ("postgres", "postgres, portable", "nats", "nats-shards", "nats-three")
 """Those of them that are asked only a part by default: all of it when there is time."""
 PLACES: Final = [pytest.param(name, marks=pytest.mark.heavy if name in SERVERS else ()) for name in BACKENDS]

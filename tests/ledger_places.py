@@ -12,10 +12,13 @@ from tests.postgres_server import Shared
 if TYPE_CHECKING:
     from pathlib import Path
 
-LEDGERS: Final = ("memory", pytest.param("postgres", marks=pytest.mark.heavy))
+LEDGERS: Final = (
+    "memory", pytest.param("postgres", marks=pytest.mark.heavy), pytest.param("postgres, portable", marks=pytest.mark.heavy)
+)  # fmt: skip
 """Where most tests run: on a server when there is time."""
 EVERYWHERE: Final = (
     "memory", "sqlite", "log elsewhere", "postgres",
+    pytest.param("postgres, portable", marks=pytest.mark.heavy),
     pytest.param("postgres, log in a file", marks=pytest.mark.heavy),
     pytest.param("file, log on postgres", marks=pytest.mark.heavy),
 )  # fmt: skip
@@ -32,6 +35,8 @@ def place_of(name: str, folder: Path) -> tuple[str, str | None]:
             return ledger, log
         case "postgres":
             return Shared.url(), None
+        case "postgres, portable":
+            return Shared.url("dialect=portable"), None
         case "postgres, log in a file":
             return Shared.url(), log
         case "file, log on postgres":

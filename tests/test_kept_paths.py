@@ -1,4 +1,4 @@
-"""What is kept of a path in the process is never older than the file: whoever changed it, in this process or another."""
+"""What is kept of a path in the process is never older than what is stored: whoever changed it, in this process or another."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ledger.tables.kept_paths import KeptPath, KeptPaths
 from ledger.tables.messages import read
 from projector import Block, Message
 from projector.json_text import encode
+from tests.ledger_places import place_of
 from tests.talk import finished, new, said, started
 
 if TYPE_CHECKING:
@@ -42,9 +43,9 @@ async def talk(ledger: Ledger, turns: int, *, first: int = 0, parent: str | None
 
 
 @asynccontextmanager
-async def two(path: Path) -> AsyncIterator[tuple[Ledger, Ledger]]:
-    """Two ledgers over one file, as two processes have them: what one keeps the other one does not know."""
-    async with open_ledger(str(path)) as reading, open_ledger(str(path)) as writing:
+async def two(place: Path | str) -> AsyncIterator[tuple[Ledger, Ledger]]:
+    """Two ledgers over one file or schema, as two processes have them: what one keeps the other one does not know."""
+    async with open_ledger(str(place)) as reading, open_ledger(str(place)) as writing:
         await talk(writing, 4)
         assert len(await reading.transcript(PLACE)) == 8
         yield reading, writing
@@ -112,9 +113,11 @@ async def erase_and_begin_again(ledger: Ledger, path: list[Message]) -> None:
 
 
 async def damage_and_repair(ledger: Ledger, path: list[Message]) -> None:
-    change = "UPDATE messages SET row_body = CAST(replace(row_body, 'answer', 'ANSWER') AS BLOB)"
-    await ledger.tables.database.write(lambda sql: sql(change))
     assert path
+    database = ledger.tables.database
+    for message_id, body in await database.read("SELECT id, row_body FROM messages"):
+        damaged = (message_id, bytes(body).replace(b"answer", b"ANSWER"))
+        await database.write(lambda sql, row=damaged: sql("UPDATE messages SET row_body = ?2 WHERE id = ?1", row))  # type: ignore[misc]
     assert [finding.kind async for finding in ledger.reconcile(PLACE, repair=True)]
 
 
@@ -159,23 +162,39 @@ async def lose_a_run_and_repair(ledger: Ledger, path: list[Message]) -> None:
     assert [finding async for finding in ledger.reconcile(PLACE, repair=True)]
 
 
-CHANGES: Final = (
+OWN_CHANGES: Final = (
     redact, annotate, fork, fork_and_go_back, erase, erase_and_begin_again, damage_and_repair, lose_and_repair,
-    lose_messages, lose_a_run, lose_a_run_and_repair, replace_rows, replace_a_run,
+    lose_a_run_and_repair,
 )  # fmt: skip
+FOREIGN_CHANGES: Final = (lose_messages, lose_a_run)
+"""By somebody else's hands: triggers notice them."""
+CHANGES: Final = {
+    "sqlite": (*OWN_CHANGES, *FOREIGN_CHANGES, replace_rows, replace_a_run),
+    "postgres": (*OWN_CHANGES, *FOREIGN_CHANGES),
+    "postgres, portable": OWN_CHANGES,
+}
+PLACES: Final = [pytest.param(name, marks=pytest.mark.heavy if name != "sqlite" else ()) for name in CHANGES]
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize(
+    ("place", "change"),
+    [
+        pytest.param(place, change, id=f"{change.__name__}-{place}", marks=pytest.mark.heavy if place != "sqlite" else ())
+        for place, changes in CHANGES.items()
+        for change in changes
+    ],
+)
 @pytest.mark.parametrize("is_own", [True, False])
 async def test_the_next_read_sees_what_was_changed(
-    tmp_path: Path, change: Callable[[Ledger, list[Message]], Awaitable[None]], *, is_own: bool
+    tmp_path: Path, place: str, change: Callable[[Ledger, list[Message]], Awaitable[None]], *, is_own: bool
 ) -> None:
-    async with two(tmp_path / "c.db") as (reading, writing):
+    url, _ = place_of(place, tmp_path)
+    async with two(url) as (reading, writing):
         await reading.context(PLACE)
         await change(reading if is_own else writing, await reading.transcript(PLACE))
         found = await reading.transcript(PLACE)
         about = (await reading.context(PLACE)).view.source
-        async with open_ledger(str(tmp_path / "c.db")) as fresh:
+        async with open_ledger(url) as fresh:
             assert found == await fresh.transcript(PLACE)
             assert about == (await fresh.context(PLACE)).view.source
 
@@ -188,8 +207,11 @@ async def test_a_kept_path_is_no_way_round_a_checksum(tmp_path: Path) -> None:
             await reading.transcript(PLACE)
 
 
-async def test_usage_that_comes_after_the_end_and_what_is_of_other_conversations_is_read_right(tmp_path: Path) -> None:
-    async with two(tmp_path / "c.db") as (reading, writing):
+@pytest.mark.parametrize("place", PLACES)
+async def test_usage_that_comes_after_the_end_and_what_is_of_other_conversations_is_read_right(
+    tmp_path: Path, place: str
+) -> None:
+    async with two(place_of(place, tmp_path)[0]) as (reading, writing):
         mark = reading.tables.kept.find(PLACE).mark
         async with writing.run("other") as run:
             await run.text("x")
@@ -228,9 +250,11 @@ async def test_a_reader_that_was_under_way_keeps_nothing_of_what_was_erased(
 
 
 @pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.heavy) if seed > 2 else seed for seed in range(8)])
-async def test_whatever_two_do_in_turn_both_read_what_a_new_one_reads(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("place", PLACES)
+async def test_whatever_two_do_in_turn_both_read_what_a_new_one_reads(tmp_path: Path, place: str, seed: int) -> None:
     random_ = random.Random(seed)
-    async with two(tmp_path / "c.db") as ledgers:
+    url, _ = place_of(place, tmp_path)
+    async with two(url) as ledgers:
         for number in range(100, 130):
             ledger = ledgers[random_.randrange(2)]
             path = await ledger.transcript(PLACE)
@@ -247,7 +271,7 @@ async def test_whatever_two_do_in_turn_both_read_what_a_new_one_reads(tmp_path: 
                     await ledger.select(PLACE, random_.choice(everyone).id)
                 case _:
                     await talk(ledger, 1, first=number)
-            async with open_ledger(str(tmp_path / "c.db")) as fresh:
+            async with open_ledger(url) as fresh:
                 expected = await fresh.transcript(PLACE)
                 about = (await fresh.context(PLACE)).view.source
             for each in ledgers:

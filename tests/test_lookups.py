@@ -19,7 +19,6 @@ from projector.message import Block
 from stream import NewEvent, StoreUnusable
 from stream.sqlite import read_scripts
 from tests.ledger_places import EVERYWHERE
-from tests.postgres_server import Shared
 from tests.talk import finished, new, started
 
 if TYPE_CHECKING:
@@ -205,26 +204,6 @@ async def test_names_that_others_give_may_be_of_any_length(ledger: Ledger) -> No
         assert {info.conversation async for info in ledger.conversations(label=label)} == names
     assert [finding async for finding in verify(ledger)] == []
     assert [finding async for finding in ledger.reconcile() if not finding.is_note] == []
-
-
-@pytest.mark.heavy
-async def test_tables_on_a_server_whose_indexes_hold_whole_names_are_brought_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    url = Shared.url()
-    with monkeypatch.context() as patch:
-        patch.setattr("ledger.tables.tables.read_scripts", lambda package: read_scripts(package)[:1])
-        async with open_ledger(url) as ledger:
-            made = [await call(ledger, "c", "r0", "short", "other"), await call(ledger, "c", "r1", "short")]
-            await ledger.describe("c", labels=["a", "b"])
-    async with open_ledger(url) as ledger:
-        for tool_call_id, wanted in (("short", made[1]), ("other", made[0])):
-            found = await ledger.tables.calling("c", tool_call_id)
-            assert found is not None
-            assert found.id == wanted
-        assert await labelled(ledger, "b") == ["c"]
-        await call(ledger, "c", "r2", *(chr(97 + n) * 20_000 + "".join(map(chr, range(300, 5000))) for n in range(3)))
-        await ledger.describe("c", labels=["b", "".join(map(chr, range(300, 9000)))])
-        assert await labelled(ledger, "a") == []
-        assert await problems(ledger) == []
 
 
 async def test_what_is_redacted_makes_no_call_any_more() -> None:

@@ -13,8 +13,16 @@ def test_each_host_is_an_address_of_its_own() -> None:
     assert address.hosts == tuple(
         f"postgresql://u:p%40@{host}/db?target_session_attrs=read-write" for host in ("one:1", "two:2", "[::1]:3")
     )
-    assert (address.schema, address.wake) == ("s", "poll")
+    assert (address.schema, address.wake, address.dialect) == ("s", "poll", "")
     assert "p%40" not in address.name + repr(address)
+
+
+def test_a_dialect_may_be_named() -> None:
+    for dialect in ("postgres", "portable"):
+        assert read_address(f"postgresql://one/db?dialect={dialect}").dialect == dialect
+    for options in ("dialect=cockroach", "dialect=portable&wake=listen"):
+        with pytest.raises(StoreUnusable, match="dialect="):
+            read_address(f"postgresql://one/db?{options}")
 
 
 @pytest.mark.parametrize("hosts", ["one:x", "one:1,two:y", "one:99999", "[::1"])

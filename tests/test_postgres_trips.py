@@ -115,7 +115,7 @@ async def test_tables_of_a_newer_program_are_refused_by_the_next_transaction() -
     async with open_ledger(url) as ledger:
         await turn(ledger, "c")
         await ledger.tables.database.write(lambda sql: sql("UPDATE components SET version = 9 WHERE name = 'ledger'"))
-        with pytest.raises(StoreUnusable, match="its ledger tables have version 9, this Tailfold knows 2: upgrade Tailfold"):
+        with pytest.raises(StoreUnusable, match="its ledger tables have version 9, this Tailfold knows 1: upgrade Tailfold"):
             await ledger.add_media("c", b"x", "image/png")
         assert len(await ledger.transcript("c")) == 3
     with pytest.raises(StoreUnusable, match="upgrade Tailfold"):

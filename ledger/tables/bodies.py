@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ledger.tables.dictionary import DICTIONARY
-from ledger.tables.texts import PAGE_ROWS, marks, pieces, rows
+from ledger.tables.texts import EVERY, PAGE_ROWS, marks, pieces, rows
 from stream.compression import inflate
 
 if TYPE_CHECKING:
@@ -42,6 +42,9 @@ _BEFORE: Final = """
 SELECT place FROM {table} WHERE conversation = ?1 AND seq <= ?2 AND place IS NOT NULL ORDER BY seq DESC LIMIT 1"""
 _BODIES: Final = "SELECT id, row_body FROM {table} WHERE conversation = ?1 AND id IN ({marks})"
 _INSERT: Final = "INSERT INTO pages (conversation, crc, packed) VALUES (?1, 0, ?2) RETURNING id"
+_CHANGED: Final = """
+UPDATE conversations SET amended = amended + 1, paged_seq = CASE WHEN paged_seq > ?2 THEN ?2 ELSE paged_seq END
+WHERE id = ?1"""
 _WRITE: Final = "UPDATE pages SET crc = ?2, packed = ?3 WHERE id = ?1"
 _MOVE: Final = """
 WITH moved (id, place, crc) AS (VALUES {rows})
@@ -94,16 +97,16 @@ async def move_bodies(sql: Sql, conversation: str) -> bool:
 
 
 async def take_out(sql: Sql, key: int, left: Sequence[tuple[int, int | None]]) -> None:
-    """Empties the places of rows (seq, place): what lay there has gone, or lies in its row until it is moved again.
+    """Rows (seq, place) were changed or taken away, which is counted for whoever keeps what he has read.
 
-    A page that holds nothing goes. So does one that can't be read: what else lies in it is damaged already, and what is
-    to go may be in it. A place that another row names, or of another conversation, was not theirs: it stays as it is.
+    Their places are emptied: what lay there has gone, or lies in its row until it is moved again. A page that holds nothing
+    goes. So does one that can't be read: what else lies in it is damaged already, and what is to go may be in it. A place that
+    another row names, or of another conversation, was not theirs: it stays as it is.
     """
-    places = [place for _, place in left if place is not None]
-    if not places:
+    if not left:
         return
-    oldest = min(seq for seq, place in left if place is not None)
-    await sql("UPDATE conversations SET paged_seq = ?2 WHERE id = ?1 AND paged_seq > ?2", (key, oldest - 1))
+    places = [place for _, place in left if place is not None]
+    await sql(_CHANGED, (key, min([seq - 1 for seq, place in left if place is not None], default=EVERY)))
     gone: dict[int, set[int]] = {}
     for place in places:
         gone.setdefault(place // _SLOTS, set()).add(place % _SLOTS)
@@ -132,8 +135,8 @@ async def drop_unnamed(sql: Sql, key: int) -> None:
 
 
 async def start_over(sql: Sql, key: int) -> None:
-    """The next compaction looks through all rows again for what is to be moved: some were written anew."""
-    await sql("UPDATE conversations SET paged_seq = 0 WHERE id = ?1 AND paged_seq > 0", (key,))
+    """As if all rows were changed: the next compaction looks through all of them again for what is to be moved."""
+    await sql(_CHANGED, (key, 0))
 
 
 def unpack_page(data: bytes) -> list[bytes]:

@@ -1,7 +1,7 @@
 """The paths that were read last, kept in the process: whoever reads one again reads only what has come since.
 
-A kept path is good as long as the mark of its conversation has not moved, which is read with whatever is read next. The
-schema moves it with each change of a committed message or an ended run, whichever process makes it. What was erased
+A kept path is good as long as the mark of its conversation has not moved, which is read with whatever is read next. Each
+change of a committed message or an ended run moves it, whichever process makes it. What was erased
 elsewhere stays in the memory of this process until it reads that conversation again, needs the room, or closes the ledger.
 """
 

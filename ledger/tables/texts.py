@@ -15,7 +15,7 @@ KEY: Final = "(SELECT id FROM conversations WHERE stream_id = ?1)"
 EVERY: Final = 2**63 - 1
 """A limit, a depth or a seq that leaves nothing out."""
 PAGE_ROWS: Final = 200
-_INDEXED: Final = 200  # letters, as `postgres/schema_2.sql` has it
+_INDEXED: Final = 200  # letters, as `postgres/schema.sql` has it
 _PARAMETERS: Final = 900  # every SQLite takes 999
 
 

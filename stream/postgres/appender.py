@@ -19,7 +19,7 @@ from asyncpg.exceptions import UniqueViolationError
 
 from stream.admission import admit
 from stream.errors import CorruptEvent, StoreBusy, StoreClosed, StoreUnreachable, StreamError
-from stream.postgres.append_statements import APPEND, EARLIER, STORED
+from stream.postgres.append_statements import EARLIER, STORED, append_text
 from stream.postgres.database import PATIENCE_S
 from stream.postgres.errors import FAILURES, is_again, is_gone, is_of_one, translate
 from stream.postgres.keys import KeyCache, damage_of
@@ -49,6 +49,7 @@ class Appender:
 
     def __init__(self, database: PostgresDatabase, clock_ms: Callable[[], int], stored: Callable[[str], None]) -> None:
         self._database = database
+        self._text = append_text(database.server)
         self._clock_ms = clock_ms
         self._stored = stored
         self._waiting: deque[Request] = deque()
@@ -212,7 +213,10 @@ class Appender:
             self._database.trips += 1
             is_lost = True  # until its outcome is told
             try:
-                moved = await connection.fetch(APPEND, *arguments)
+                with self._database.own_changes.drawing() as note:
+                    moved = await connection.fetch(self._text, *arguments)
+                    if moved:
+                        note(moved[0][1])
                 is_lost = False
             except FAILURES as error:
                 is_lost = is_gone(error)
@@ -221,7 +225,7 @@ class Appender:
                 if is_lost:
                     for request, place in zip(planned, places, strict=True):
                         request.lost, request.lost_since = request.lost | {place}, request.lost_since or time.monotonic()
-        return {key for (key,) in moved}
+        return {key for key, _ in moved}
 
     def _arguments(self, planned: Sequence[Request]) -> tuple[list[Place], list[Any]]:
         """Where each goes, and what the statement is given."""

@@ -20,9 +20,11 @@ from stream.home import Home
 from stream.ongoing import OngoingWork
 from stream.postgres.address import UNREADABLE, read_address
 from stream.postgres.connection import notice_silence
+from stream.postgres.dialects import POSTGRES
 from stream.postgres.errors import FAILURES, is_again, is_gone, translate
 from stream.postgres.jobs import BEGIN, BEGIN_LOOK, Newer, Run, TakesMore, source
 from stream.postgres.listener import Listener
+from stream.postgres.own_changes import OwnChanges
 from stream.postgres.server import check_server
 from stream.postgres.statements import told
 from stream.postgres.statements import translate as translate_text
@@ -54,9 +56,10 @@ _COMPONENTS: Final = "CREATE TABLE IF NOT EXISTS components (name text PRIMARY K
 class PostgresDatabase:
     """A schema that is open: `stream.database.Database` on PostgreSQL. Made by `open_postgres`.
 
-    `trips` counts round trips to the server, `connects` the connections that were made. `gate` is a statement that keeps those
-    out who are in the way of transactions again and again. What meets a server that is gone waits for it up to `PATIENCE_S` and
-    is tried again, unless its outcome is unknown: then, and behind that time, it raises `StoreUnreachable`.
+    `server` is what may be said to it, known once it is open. `trips` counts round trips to it, `connects` the connections that
+    were made. `gate` is a statement that keeps those out who are in the way of transactions again and again. What meets a
+    server that is gone waits for it up to `PATIENCE_S` and is tried again, unless its outcome is unknown: then, and behind that
+    time, it raises `StoreUnreachable`.
     """
 
     dialect: ClassVar[Literal["sqlite", "postgres"]] = "postgres"
@@ -68,6 +71,7 @@ class PostgresDatabase:
         self.trips = self.connects = 0
         self.home = Home(address.name)
         self.address = address
+        self.server = POSTGRES
         self._durability = durability
         self.gate: str | None = None
         self.processes: set[int] = set()
@@ -75,6 +79,7 @@ class PostgresDatabase:
         self._pool: Any = None
         self.ongoing = OngoingWork(self.check)
         self._closing = False
+        self.own_changes = OwnChanges()
         self._listener = Listener(self)
         self._installed: dict[str, int] = {}
         self._begin = BEGIN
@@ -101,6 +106,11 @@ class PostgresDatabase:
         self.check()
         return self._listener.add(watcher)
 
+    @property
+    def polls(self) -> bool:
+        """Whether it is asked for what others have committed, instead of told."""
+        return self.address.wake == "poll" or not self.server.tells
+
     def check(self) -> None:
         """Raises `StoreElsewhere`, and `StoreClosed`; asks nobody."""
         self.home.check()
@@ -113,19 +123,16 @@ class PostgresDatabase:
         """See `stream.database.Database`. Raises `StoreUnusable` for tables that are newer than this program."""
 
         async def job(sql: Sql) -> None:
-            await sql("LOCK TABLE components IN EXCLUSIVE MODE")
-            rows = await sql("SELECT version FROM components WHERE name = ?", (component,))
-            version = rows[0][0] if rows else 0
+            await sql("INSERT INTO components (name, version) VALUES (?, 0) ON CONFLICT (name) DO NOTHING", (component,))
+            [(version,)] = await sql("SELECT version FROM components WHERE name = ? FOR UPDATE", (component,))
             if version > len(scripts):
                 why = f"its {component} tables have version {version}, this Tailfold knows {len(scripts)}: upgrade Tailfold"
                 raise StoreUnusable(self.path, why)
             for number, script in enumerate(scripts[version:], version + 1):
-                await sql(script)
+                await sql(self.server.schema(script))
                 if fill is not None and number in fill:
                     await fill[number](sql)
-            if version < len(scripts):
-                await sql("DELETE FROM components WHERE name = ?", (component,))
-                await sql("INSERT INTO components VALUES (?, ?)", (component, len(scripts)))
+            await sql("UPDATE components SET version = ?2 WHERE name = ?1", (component, len(scripts)))
 
         [(version,)] = await self.read("SELECT coalesce(max(version), 0) FROM components WHERE name = ?", (component,))
         if version != len(scripts):
@@ -158,7 +165,7 @@ class PostgresDatabase:
         """As `read`, for what those wait for whom `read` waits for. Raises what the driver raises."""
         async with self.connected() as connection:
             self.trips += 1
-            text, given = translate_text(text, parameters)
+            text, given = translate_text(text, parameters, self.server.collation)
             return [told(row) for row in await connection.fetch(text, *given)]
 
     async def connect(self, dsn: str | None = None, /, **options: Any) -> Connection:
@@ -222,7 +229,9 @@ class PostgresDatabase:
     async def _prepare(self, connection: Connection) -> None:
         """Each connection may lead to another server than the one before; sums are numbers as they are on other databases."""
         self.connects += 1
-        await check_server(connection, self.path, self.address.schema, is_durable=self._durability == "full")
+        address = self.address
+        is_durable = self._durability == "full"
+        self.server = await check_server(connection, self.path, address.schema, address.dialect, is_durable=is_durable)
         await connection.set_type_codec("numeric", encoder=str, decoder=int, schema="pg_catalog", format="text")
 
     def _settings(self) -> dict[str, str]:
@@ -256,7 +265,7 @@ class PostgresDatabase:
         deadline, pause_s = time.monotonic() + PATIENCE_S, 0.001
         met = 0
         while True:
-            run = Run(self.path, most=most, only_reads=only_reads)
+            run = Run(self.path, self.server.collation, most=most, only_reads=only_reads)
             script = self._through_gate(begin) if met >= _TRIES else begin
             try:
                 async with self.connected() as connection:

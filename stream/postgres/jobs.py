@@ -53,8 +53,9 @@ class Run:
     `asked` are the statements of the job, of which there may be `most`; one that `only_reads` can be done again at any time.
     """
 
-    def __init__(self, path: str, *, most: int | None = None, only_reads: bool = False) -> None:
+    def __init__(self, path: str, collation: str, *, most: int | None = None, only_reads: bool = False) -> None:
         self._path = path
+        self._collation = collation
         self._most = most
         self._only_reads = only_reads
         self.is_ambiguous = False
@@ -118,7 +119,7 @@ class Run:
         if not asked.parameters and ";" in asked.text.rstrip().rstrip(";"):  # a script
             await connection.execute(asked.text)
             return []
-        text, parameters = translate_text(asked.text, asked.parameters)
+        text, parameters = translate_text(asked.text, asked.parameters, self._collation)
         return [read_row(row) for row in await connection.fetch(text, *parameters)]
 
     async def _execute(self, connection: Connection, text: str) -> str:

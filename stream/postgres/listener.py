@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from stream.database import Row
     from stream.postgres.address import Address
+    from stream.postgres.own_changes import OwnChanges
 
 POLL_INTERVAL_S: Final = 0.025
 _LOOK_INTERVAL_S: Final = 1.0  # where the server tells: what it did not tell is seen then
@@ -26,6 +27,12 @@ class Listened(Protocol):
 
     path: str
     address: Address
+    own_changes: OwnChanges
+
+    @property
+    def polls(self) -> bool:
+        """Whether there is nothing to listen to."""
+        ...
 
     @property
     def processes(self) -> Collection[int]:
@@ -68,7 +75,7 @@ class Listener:
         """Listens before it looks, so nothing is missed in between; a connection that breaks is made anew."""
         while True:
             try:
-                if self._database.address.wake == "poll":
+                if self._database.polls:
                     await self._look_again_and_again(POLL_INTERVAL_S)
                 connection = await self._database.connect()
                 try:
@@ -83,16 +90,18 @@ class Listener:
                 await asyncio.sleep(_AGAIN_S)
 
     async def _look_again_and_again(self, interval_s: float, connection: Any = None) -> None:
-        seen = None
+        seen: int | None = None
+        is_told = False
         while connection is None or not connection.is_closed():
             if self._watchers:
                 [(number,)] = await self._database.read(_NUMBER)
-                if number != seen:
+                if number != seen and (is_told or seen is None or not await self._database.own_changes.are_all(seen, number)):
                     await self._wake()
                 seen = number
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(interval_s):  # `wait_for` may lose a cancellation that comes with the news
                     await self._told.wait()
+            is_told = self._told.is_set()
             self._told.clear()
 
     async def _wake(self) -> None:

@@ -10,22 +10,23 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-# Texts are compared byte by byte, whatever the language of the database.
-_CASTS: Final = {
-    int: "::bigint", bool: "::bigint", str: '::text COLLATE "C"', bytes: "::bytea", float: "::double precision",
-}  # fmt: skip
+_CASTS: Final = {int: "::bigint", bool: "::bigint", str: "::text", bytes: "::bytea", float: "::double precision"}
 _ESCAPE: Final = "\U0010ffff"  # no character, but a text may have it
 _NUL: Final = str.maketrans({"\0": _ESCAPE + "0", _ESCAPE: _ESCAPE + "1"})
 _KEPT_LETTERS: Final = 8192  # longer ones are of many rows, each time others
 _MARK: Final = re.compile(r"\?(\d*)")
 
 
-def translate(text: str, parameters: Sequence[Any]) -> tuple[str, list[Any]]:
+def translate(text: str, parameters: Sequence[Any], collation: str) -> tuple[str, list[Any]]:
     """`?` and `?1` as `$1`, each with its type: a number that is compared with a constant would else be a small one.
 
-    NULL has no type, and is written where it stands; NUL is no text for PostgreSQL, and is written as two that are.
+    NULL has no type, and is written where it stands; NUL is no text for PostgreSQL, and is written as two that are. Texts are
+    compared by `collation`: byte by byte, whatever the language of the database.
     """
-    casts = tuple(None if value is None else _CASTS.get(type(value), "") for value in parameters)
+    casts = tuple(
+        None if value is None else _CASTS.get(type(value), "") + (collation if isinstance(value, str) else "")
+        for value in parameters
+    )
     make = _translate if len(text) <= _KEPT_LETTERS else _translate.__wrapped__
     return make(text, casts), [_given(value) for value in parameters if value is not None]
 

@@ -42,16 +42,17 @@ FROM streams AS s WHERE s.name = ? AND s.head > 0"""
 class ServerStatistics(msgspec.Struct, frozen=True):
     """A whole store on a server, its tables with their indexes; about `dead_rows` of their rows wait for VACUUM.
 
-    `events` are readable, `numbered` is how many there ever were, `unswept_rows` still lie below a floor. `rows`,
-    `payload_bytes`, `first_at` and `last_at` (ms) are None unless they were asked for: every row is looked at for them.
+    Both are None where the server is no PostgreSQL. `events` are readable, `numbered` is how many there ever were,
+    `unswept_rows` still lie below a floor. `rows`, `payload_bytes`, `first_at` and `last_at` (ms) are None unless they were
+    asked for: every row is looked at for them.
     """
 
     incarnation: str
     postgres: str
     schema: str
     versions: dict[str, int]
-    table_bytes: int
-    dead_rows: int
+    table_bytes: int | None
+    dead_rows: int | None
     streams: int
     events: int
     numbered: int
@@ -69,7 +70,8 @@ async def server_statistics(database: PostgresDatabase, *, exact: bool = False) 
     """Counts by streams, producers and snapshots, sizes as the server tells them; `exact` looks at every row, too."""
 
     async def job(sql: Sql) -> tuple[list[list[Row]], Row]:
-        counts = [await sql(text) for text in (_STORE, _SIZES, _UNSWEPT, _VERSIONS)]
+        sizes = _SIZES if database.server.has_sizes else "SELECT NULL, NULL"
+        counts = [await sql(text) for text in (_STORE, sizes, _UNSWEPT, _VERSIONS)]
         return counts, (await sql(_ROWS))[0] if exact else (None,) * 4
 
     counts, (rows, payload_bytes, first_at, last_at) = await database.look(job)

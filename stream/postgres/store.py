@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stream.postgres.database import PostgresDatabase
     from stream.records import AppendResult
 
-_DIALECT: Final = Dialect("(SELECT next_change())", FeedTexts("SELECT number FROM feed"), ask)
+_FEED: Final = FeedTexts("SELECT number FROM feed")
 _UNSWEPT: Final = """
 SELECT count(*) FROM streams AS s JOIN appends AS a ON a.stream = s.id AND a.last <= s.floor WHERE s.name = ?"""
 
@@ -33,7 +33,7 @@ class PostgresStore(TableStore):
     database: PostgresDatabase
 
     def __init__(self, database: PostgresDatabase, incarnation: str, clock_ms: Callable[[], int]) -> None:
-        super().__init__(database, incarnation, clock_ms, _DIALECT)
+        super().__init__(database, incarnation, clock_ms, Dialect(database.server.move, _FEED, ask))
         self._appender = Appender(database, clock_ms, self._wakeups.wake)
         self._sweeper = Sweeper(database)
 
@@ -44,13 +44,12 @@ class PostgresStore(TableStore):
         minted = secrets.token_hex(16)
 
         async def identify(sql: Sql) -> str:
-            await sql("LOCK TABLE store IN EXCLUSIVE MODE")
-            await sql("INSERT INTO store SELECT ? WHERE NOT EXISTS (SELECT 1 FROM store)", (minted,))
+            await sql("INSERT INTO store (incarnation) SELECT ? WHERE NOT EXISTS (SELECT 1 FROM store)", (minted,))
             [(incarnation,)] = await sql("SELECT incarnation FROM store LIMIT 1")
             return str(incarnation)
 
         known = await database.read("SELECT incarnation FROM store")
-        database.gate = "LOCK TABLE feed IN EXCLUSIVE MODE"
+        database.gate = database.server.gate
         store = cls(database, known[0][0] if known else await database.transact(identify), clock_ms)
         store._sweeper.resume()
         return store

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from stream.clock import now_ms
 from stream.sqlite.appender import Appender
-from stream.sqlite.feed import FEED, NUMBER
+from stream.sqlite.feed import FEED, move
 from stream.sqlite.page_rows import ask
 from stream.sqlite.scripts import read_scripts
 from stream.sqlite.sweeping import Sweeper
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stream.records import AppendResult
     from stream.sqlite.database import Database
 
-_DIALECT: Final = Dialect(NUMBER, FEED, ask)
+_DIALECT: Final = Dialect(move, FEED, ask)
 
 
 class SqliteStore(TableStore):

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 from stream.errors import SeqConflict
 from stream.records import NewEvent
 from stream.tables.chunks import append_place, checksum, pack
+from stream.tables.moves import Move
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from stream.database import Sql
     from stream.records import Event, Producer
@@ -18,12 +19,10 @@ if TYPE_CHECKING:
 _ROW_EVENTS: Final = 500
 _ROW_BYTES: Final = 256 * 1024
 _INSERT: Final = "INSERT INTO appends (stream, last, n, at, append_id, crc, data) VALUES (?, ?, ?, ?, ?, ?, ?)"
-_BEGIN: Final = """
-UPDATE streams SET head = ?2, floor = ?2, origin = ?3, guard = 8 * (?2 % 1000003) + 7 * (?3 % 1000003),
-  changed = {number} WHERE id = ?1"""
-_MOVE_HEAD: Final = """
-UPDATE streams SET head = ?2, guard = guard + 3 * (?2 % 1000003 - head % 1000003), changed = {number}
-WHERE id = ?1 AND head < ?2"""  # unless a trigger has
+_BEGIN: Final = Move("head = ?2, floor = ?2, origin = ?3, guard = 8 * (?2 % 1000003) + 7 * (?3 % 1000003)", "id = ?1", "0")
+_MOVE_HEAD: Final = Move(
+    "head = ?2, guard = guard + 3 * (?2 % 1000003 - head % 1000003)", "id = ?1 AND head < ?2", "floor"
+)  # unless a trigger has
 _KNOW_PRODUCER: Final = """
 INSERT INTO producers (stream, name)
 SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM producers WHERE stream = ?1 AND name = ?2)"""
@@ -34,24 +33,25 @@ WHERE stream = ?1 AND name = ?2"""
 
 
 async def adopt(
-    sql: Sql, number: str, stream_id: str, events: Sequence[Event], floor: int, origin: int, producers: Sequence[Producer]
-) -> None:
+    sql: Sql, text_of: Callable[[Move], str], stream_id: str, events: Sequence[Event], floor: int, origin: int,
+    producers: Sequence[Producer],
+) -> None:  # fmt: skip
     """To be run in one transaction, with what `check_adoption` has passed. Raises `SeqConflict` for a known stream.
 
-    `number` is the SQL of the number of the next change.
+    `text_of` makes the SQL of a move.
     """
     await sql("INSERT INTO streams (name) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM streams WHERE name = ?1)", (stream_id,))
     [(key, head)] = await sql("SELECT id, head FROM streams WHERE name = ?", (stream_id,))
     if head:
         raise SeqConflict(stream_id, 0, head)
-    await sql(_BEGIN.format(number=number), (key, floor, origin))
+    await sql(text_of(_BEGIN), (key, floor, origin))
     for row in _rows(events):
         last, data = row[-1].seq, pack([NewEvent(event.type, event.data) for event in row])
         at = row[0].at
         crc = checksum(append_place(stream_id, last, at, b""), data)
         await sql(_INSERT, (key, last, len(row), at, b"", crc, data))
     head = floor + len(events)
-    await sql(_MOVE_HEAD.format(number=number), (key, head))
+    await sql(text_of(_MOVE_HEAD), (key, head))
     for producer in producers:  # the numbers of its newest append are not known here
         place = (key, producer.id)
         await sql(_KNOW_PRODUCER, place)

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Any, Final
 from stream.admission import Watermark
 from stream.errors import CorruptEvent
 from stream.records import Bounds
+from stream.tables.moves import Move
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from stream.database import Row, Sql
 
 _WATERMARK: Final = """
 SELECT epoch, seq, first, last, guard FROM producers
 WHERE stream = (SELECT id FROM streams WHERE name = ?) AND name = ?"""
-_RAISE_FLOOR: Final = """
-UPDATE streams SET floor = ?2, guard = guard + 5 * (?2 % 1000003 - floor % 1000003), changed = {number}
-WHERE name = ?1 AND ?2 <= head AND ?2 > floor RETURNING floor, head, origin, guard"""
+_RAISE_FLOOR: Final = Move(
+    "floor = ?2, guard = guard + 5 * (?2 % 1000003 - floor % 1000003)", "name = ?1 AND ?2 <= head AND ?2 > floor"
+)
 _BOUNDS: Final = "SELECT floor, head, origin, guard FROM streams WHERE name = ?"
 
 
@@ -27,12 +28,12 @@ async def read_bounds(sql: Sql, stream_id: str) -> Bounds:
     return bounds_of(stream_id, await sql(_BOUNDS, (stream_id,)))
 
 
-async def raise_floor(sql: Sql, number: str, stream_id: str, through: int) -> Bounds:
+async def raise_floor(sql: Sql, text_of: Callable[[Move], str], stream_id: str, through: int) -> Bounds:
     """Raises the floor to `through`, never lowers it; the bounds then. Raises `ValueError` for what lies beyond the head.
 
-    `number` is the SQL of the number of the next change.
+    `text_of` makes the SQL of a move.
     """
-    rows = await sql(_RAISE_FLOOR.format(number=number), (stream_id, through))
+    rows = await sql(text_of(_RAISE_FLOOR), (stream_id, through))
     if rows:
         return bounds_of(stream_id, rows)
     bounds = await read_bounds(sql, stream_id)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stream.errors import StoreUnusable
 from stream.feed import FeedPlace, check_reached
+from stream.tables.moves import MARK_GUARD, MARKED_BITS
 
 if TYPE_CHECKING:
     from stream.database import Sql
 
-_MARKED_BITS: Final = 10  # as the schema has it: the first change of a stream among 1,024 is marked
 _KNOWN: Final = "SELECT id, head FROM streams WHERE changed >= ?1 AND changed <= ?2"
-_GUARD: Final = "3 * (m.stream % 1000003) + 5 * (m.number % 1000003) + 7 * (m.head % 1000003)"
+_GUARD: Final = MARK_GUARD.format(stream="m.stream", number="m.number", head="m.head")
 # 0 for a mark that is damaged: then all of its stream comes again, and nothing is missed.
 _HEAD_AT: Final = f"""(SELECT CASE WHEN m.guard = {_GUARD} THEN m.head END FROM marks AS m
   WHERE m.stream = s.id AND m.number > {{number}} ORDER BY m.number LIMIT 1)"""  # noqa: S608 - constants
@@ -73,7 +73,7 @@ async def read_end(sql: Sql, texts: FeedTexts) -> FeedPlace:
 async def _go_through(sql: Sql, texts: FeedTexts, place: FeedPlace) -> FeedPlace:
     """The same place with all that there is now before it."""
     [(last,)] = await sql(texts.last)
-    known = await sql(_KNOWN, (last >> _MARKED_BITS << _MARKED_BITS, last))
+    known = await sql(_KNOWN, (last >> MARKED_BITS << MARKED_BITS, last))
     return FeedPlace(place.since, place.known, last, dict(known))
 
 

@@ -13,6 +13,7 @@ from stream.records import AppendResult, Bounds, Changes, Producer, StreamInfo
 from stream.tables.adoption import adopt
 from stream.tables.bounds import check_bounds, raise_floor, read_bounds, read_watermark
 from stream.tables.feed import read_end, read_feed
+from stream.tables.moves import Move
 from stream.tables.pages import read_page
 from stream.tables.snapshots import TableSnapshots, list_snapshots, load_snapshot
 from stream.tasks import finish_anyway
@@ -31,9 +32,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _PAGE_ROWS: Final = 256
-_EMPTY: Final = """
-UPDATE streams SET floor = head, origin = head, changed = {number}, guard = guard
-  + 5 * (head % 1000003 - floor % 1000003) + 7 * (head % 1000003 - origin % 1000003) WHERE name = ? AND head > 0"""
+_EMPTY: Final = Move(
+    """floor = head, origin = head,
+  guard = guard + 5 * (head % 1000003 - floor % 1000003) + 7 * (head % 1000003 - origin % 1000003)""",
+    "name = ?1 AND head > 0",
+)
 _STREAMS: Final = """
 SELECT name, floor, head, origin, guard FROM streams
 WHERE name > ?1 AND substr(name, 1, length(?2)) = ?2 AND head > 0 ORDER BY name LIMIT ?3"""
@@ -43,9 +46,9 @@ WHERE s.name = ? AND p.epoch IS NOT NULL ORDER BY p.name"""
 
 
 class Dialect(NamedTuple):
-    """What is not said alike everywhere: the number of the next change, the feed, the rows of a page."""
+    """What is not said alike everywhere: how a stream moves, the feed, the rows of a page."""
 
-    number: str
+    move: Callable[[Move], str]
     feed: FeedTexts
     ask: Ask
 
@@ -101,8 +104,8 @@ class TableStore:
     ) -> None:
         """See `EventStore.adopt`."""
         check_adoption(stream_id, events, floor=floor, origin=origin, producers=producers)
-        number = self._dialect.number
-        await self.database.transact(lambda sql: adopt(sql, number, stream_id, events, floor, origin, producers))
+        move = self._dialect.move
+        await self.database.transact(lambda sql: adopt(sql, move, stream_id, events, floor, origin, producers))
         self._wakeups.wake(stream_id)
 
     async def read(self, stream_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
@@ -169,7 +172,7 @@ class TableStore:
                 head = (await read_bounds(sql, stream_id)).head
                 if head != expected_head:
                     raise SeqConflict(stream_id, expected_head, head)
-            await sql(_EMPTY.format(number=self._dialect.number), (stream_id,))
+            await sql(self._dialect.move(_EMPTY), (stream_id,))
             await sql("DELETE FROM snapshots WHERE stream = (SELECT id FROM streams WHERE name = ?)", (stream_id,))
 
         await self.database.transact(job)
@@ -226,7 +229,7 @@ class TableStore:
 
     async def raise_floor_within(self, sql: Sql, stream_id: str, through: int) -> Bounds:
         """Raises the floor to `through`, never lowers it; the bounds then. Raises `ValueError` beyond the head."""
-        return await raise_floor(sql, self._dialect.number, stream_id, through)
+        return await raise_floor(sql, self._dialect.move, stream_id, through)
 
     async def settle(self) -> None:
         """Waits until rows below the floors are swept; nothing but the room they take depends on it."""

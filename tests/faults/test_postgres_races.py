@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
 STORES = 6
 WRITERS = 18
+dialects = pytest.mark.parametrize("dialect", ["postgres", "portable"])
 
 
 async def open_all(stack: AsyncExitStack, url: str, count: int = STORES) -> list[EventStore]:
@@ -186,8 +187,11 @@ async def melee(url: str, chance: random.Random, steps: int) -> Melee:
         return everything
 
 
-async def test_everything_at_once_is_seen_by_the_feed_and_nobody_is_told_of_a_deadlock(chance: random.Random) -> None:
-    everything = await melee(Shared.url(), chance, size(smoke=40, full=400))
+@dialects
+async def test_everything_at_once_is_seen_by_the_feed_and_nobody_is_told_of_a_deadlock(
+    chance: random.Random, dialect: str
+) -> None:
+    everything = await melee(Shared.url(f"dialect={dialect}"), chance, size(smoke=40, full=400))
     print(f"{sum(everything.appended.values())} events, {len(everything.adopted)} adopted")
 
 
@@ -208,11 +212,11 @@ async def draw_without_lock(url: str) -> None:
     schema = url.partition("schema=")[2].partition("&")[0]
     for text in (
         f"CREATE SEQUENCE {schema}.numbers START 1000",
-        f"""CREATE OR REPLACE FUNCTION {schema}.next_change() RETURNS bigint LANGUAGE sql VOLATILE AS $$
-        SELECT pg_notify('tailfold_' || current_schema, ''); SELECT nextval('{schema}.numbers') $$""",
-        f"""CREATE OR REPLACE VIEW {schema}.newest AS SELECT coalesce(max(changed), 0) AS number FROM {schema}.streams""",
         f"ALTER TABLE {schema}.feed RENAME TO locked_feed",
-        f"ALTER VIEW {schema}.newest RENAME TO feed",
+        f"CREATE VIEW {schema}.feed AS SELECT coalesce(max(changed), 0) AS number FROM {schema}.streams",
+        f"""CREATE FUNCTION {schema}.draw() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN NEW.number = nextval('{schema}.numbers'); RETURN NEW; END $$""",
+        f"CREATE TRIGGER draws INSTEAD OF UPDATE ON {schema}.feed FOR EACH ROW EXECUTE FUNCTION {schema}.draw()",
     ):
         await server().ask(text)
 
@@ -247,15 +251,17 @@ async def feed_of(url: str, chance: random.Random) -> None:
         assert heads == there
 
 
-async def test_the_feed_misses_nothing_whichever_commit_takes_longer(chance: random.Random) -> None:
-    url = Shared.url()
+@dialects
+async def test_the_feed_misses_nothing_whichever_commit_takes_longer(chance: random.Random, dialect: str) -> None:
+    url = Shared.url(f"dialect={dialect}")
     async with open_store(url):
         await slow_commits(url)
     await feed_of(url, chance)
 
 
-async def test_canary_a_feed_whose_number_is_drawn_without_a_lock_is_caught(chance: random.Random) -> None:
-    url = Shared.url()
+@dialects
+async def test_canary_a_feed_whose_number_is_drawn_without_a_lock_is_caught(chance: random.Random, dialect: str) -> None:
+    url = Shared.url(f"dialect={dialect}")
     async with open_store(url):
         await slow_commits(url)
         await draw_without_lock(url)
@@ -268,10 +274,11 @@ async def test_canary_a_feed_whose_number_is_drawn_without_a_lock_is_caught(chan
         await many_times()
 
 
-async def test_a_transaction_comes_through_beside_appends_that_never_rest() -> None:
-    """Whoever was met by others a few times keeps them out for once."""
+@dialects
+async def test_a_transaction_comes_through_beside_appends_that_never_rest(dialect: str) -> None:
+    """Whoever was met by others a few times keeps them out for once; where he can't, he comes through all the same."""
     async with AsyncExitStack() as stack:
-        stores = await open_all(stack, Shared.url())
+        stores = await open_all(stack, Shared.url(f"dialect={dialect}"))
         await stores[0].append("gone", [NewEvent("t", b"x")])
         resting = False
         appended = 0
@@ -293,7 +300,8 @@ async def test_a_transaction_comes_through_beside_appends_that_never_rest() -> N
                 await sql("SELECT head FROM streams WHERE name = 'gone'")
                 for _ in range(10):  # it takes its time
                     await sql("SELECT count(*) FROM appends")
-                await sql("UPDATE streams SET changed = (SELECT next_change()) WHERE name = 'gone'")
+                [(number,)] = await sql("UPDATE feed SET number = number + 1 RETURNING number")
+                await sql("UPDATE streams SET changed = ? WHERE name = 'gone'", (number,))
 
             store = stores[number % STORES]
             assert isinstance(store, PostgresStore)
@@ -302,4 +310,4 @@ async def test_a_transaction_comes_through_beside_appends_that_never_rest() -> N
         resting = True
         await asyncio.wait_for(asyncio.gather(*writers), 30)
         print(f"{appended} appends; a transaction was run {max(runs)} times at most")
-        assert max(runs) <= 5
+        assert dialect == "portable" or max(runs) <= 5
