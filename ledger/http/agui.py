@@ -40,7 +40,8 @@ _OVERTAKEN: Final = {
     "type": "RUN_ERROR", "code": "overtaken", "message": "what comes next is not in the log any more: connect again",
 }  # fmt: skip
 _TAKEN_BACK: Final = {
-    "type": "RUN_ERROR", "code": "taken_back", "message": "what was shown was taken back, and the run is over: connect again",
+    "type": "RUN_ERROR", "code": "taken_back",
+    "message": "what was shown was taken back, and another run goes on: connect again",
 }  # fmt: skip
 Wire = list[dict[str, Any]]
 
@@ -142,10 +143,11 @@ class Agui:
         """
         watched = await look_at(self._ledger.engine, thread_id)
         writer = AguiStreamWriter(thread_id=thread_id, run_id=run_id)
-        if watched.run is None or watched.run.run_id != run_id:
-            return writer, watched, [_TAKEN_BACK]
-        _, *begun = await self._begin(writer, watched, run_id)
-        return writer, watched, _without(thoughts, begun)
+        is_another = watched.run is not None and watched.run.run_id != run_id
+        if is_another:
+            watched = watched._replace(run=None)
+        _, *begun = await self._begin(writer, watched, run_id)  # of a run that has ended meanwhile all, and its end
+        return writer, watched, _without(thoughts, [*begun[:-1], _TAKEN_BACK] if is_another else begun)
 
 
 def _without(thoughts: list[str], begun: Wire) -> Wire:

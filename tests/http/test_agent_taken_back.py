@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+from ledger.http.watched import Watched, look_at
 from projector import events as ev
 from projector.events import to_event
 from projector.json_text import raw
 from tests.http.agent_checks import check_agui, check_page, check_valid
-from tests.http.agent_talk import ended, started
+from tests.http.agent_talk import ended, started, texts
 from tests.http.asgi_streams import INPUT, ask, connect
 from tests.http.ui_clients import AguiClient, ChatPage
 
@@ -195,3 +196,33 @@ async def test_what_a_client_says_of_its_messages_is_taken_as_it_is(app: Starlet
         await answer.end()
     assert (answer.status, answer.is_whole) == (200, True)
     check_valid(answer.data())
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+async def test_what_was_taken_back_is_gone_where_its_run_ended_before_it_could_be_shown_anew(
+    ledger: Ledger, app: Starlette, monkeypatch: pytest.MonkeyPatch, *, goes_on: bool
+) -> None:
+    looks = 0
+
+    async def look(*words: Any) -> Watched:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            more = [started("s", "r.1"), *texts("more", run_id="s")] if goes_on else []
+            await ledger.record("c", [*(to_event(body) for body in seals("r.1", 2)), ended(), *more])
+        return await look_at(*words)
+
+    monkeypatch.setattr("ledger.http.agui.look_at", look)
+    await ledger.record("c", [started(), *(to_event(body) for body in KEPT)])
+    async with connect(app) as agent:
+        await agent.until(b"SNAPSHOT")
+        await ledger.record("c", [to_event(ev.MessageRedacted("r.1r", raw("[]")))])
+        await agent.end()
+    assert (agent.failure, looks) == (None, 2)
+    check_valid(agent.data())
+    client = AguiClient()
+    client.take(agent.data())
+    assert (client.text(), client.ended) == ("kept ", "RUN_ERROR" if goes_on else "RUN_FINISHED")
+    assert "seen" not in str(client.messages)
+    if not goes_on:
+        check_agui(client, await ledger.transcript("c"))
