@@ -127,6 +127,16 @@ async def test_who_asks_again_and_again_looks_for_what_others_changed_only(
         end()
 
 
+async def test_numbers_that_are_drawn_once_more_are_not_ones_own() -> None:
+    own = own_changes.OwnChanges()
+    for number in (4, 5):
+        with own.drawing() as note:
+            note(number)
+    assert await own.are_all(3, 5)
+    assert not await own.are_all(5, 3)  # a server that has lost the newest
+    assert not await own.are_all(3, 4)
+
+
 async def seen_after(count: Callable[[], int], before: int) -> None:
     async with asyncio.timeout(20):
         while count() <= before:

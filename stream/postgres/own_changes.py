@@ -36,4 +36,6 @@ class OwnChanges:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LANDS_S):
                 await self._landed.wait()
+        if number < seen:  # another server has taken over, which draws some of them once more
+            self._numbers.clear()
         return number - seen == sum(seen < each <= number for each in self._numbers)
