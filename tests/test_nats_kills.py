@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import signal
+import warnings
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
@@ -198,6 +200,26 @@ async def test_a_server_that_falls_silent_is_left_for_another_of_three(monkeypat
                 assert (await store.append("s", [NewEvent("t", b"y")])).last_seq == 2
             assert [event.data for event in await store.read("s")] == [b"x", b"y"]
             await store.close()
+
+
+async def test_connections_to_a_server_that_is_silent_for_a_while_are_not_left_open(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_CONNECT_S", 1)
+    async with Proxy(server.port) as proxy:
+        store = await open_nats(proxy.url(server.url()))
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                proxy.hold()
+                proxy.cut_all()
+                await anyio.sleep(3)  # a connection is made, and nothing comes through it
+                proxy.release()
+                with anyio.fail_after(15):
+                    await store.append("s", [NewEvent("t", b"x")])
+            await store.close()
+            gc.collect()
+        assert not [each.message for each in told if each.category is ResourceWarning]
 
 
 @pytest.mark.slow

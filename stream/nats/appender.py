@@ -104,7 +104,7 @@ class Appender:
         self._lanes: OrderedDict[str, _Lane] = OrderedDict()
         self._busy = 0
         """So many lanes have a task."""
-        self._batches = [Batches(log.client, is_replicated=log.layout.is_replicated) for _ in range(log.layout.shards)]
+        self._batches = [Batches(log.client) for _ in range(log.layout.shards)]
         self._prefix = secrets.token_bytes(NAMED_BYTES - 8)
 
     def append(self, append: Append) -> asyncio.Future[AppendResult]:

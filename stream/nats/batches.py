@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     from stream.nats.client import Client
 
 _MIN_BATCH: Final = 8  # a batch takes as long as some single messages
-_MIN_BATCH_OF_ONE_SERVER: Final = 16
-_TURN_S: Final = 0.05
-"""For so long the next single message waits for the one before. One server syncs each by itself, and a file system may hold up
-who syncs while others do: there as many in turn take half the time. Several servers agree on many at once."""
-
 _MAX_BATCH: Final = 500
 _MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 _ABREAST: Final = 4
@@ -38,10 +33,8 @@ class _Message(NamedTuple):
 class Batches:
     """The messages for one JetStream stream. What is under way at once are distinct logs: each has one message there."""
 
-    def __init__(self, client: Client, *, is_replicated: bool) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
-        self._is_replicated = is_replicated
-        self._min_batch = _MIN_BATCH if is_replicated else _MIN_BATCH_OF_ONE_SERVER
         self._waiting: list[_Message] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -63,12 +56,8 @@ class Batches:
                 _, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
                 continue
             messages = self._take()
-            if len(messages) < self._min_batch:
-                for message in messages:
-                    task = asyncio.create_task(self._send(message))
-                    under_way.add(task)
-                    if not self._is_replicated:
-                        await asyncio.wait([task], timeout=_TURN_S)
+            if len(messages) < _MIN_BATCH:
+                under_way |= {asyncio.create_task(self._send(message)) for message in messages}
             else:
                 under_way.add(asyncio.create_task(self._send_together(messages)))
                 _, under_way = await asyncio.wait(under_way)

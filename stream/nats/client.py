@@ -67,7 +67,7 @@ class Client:
         self.path = address.name
         self.home = Home(address.name)
         self.closing = False
-        self.driver = nats.aio.client.Client()
+        self.driver = _Driver()
         self.connected_again: Callable[[], None] = _nothing
         self._address = address
         self._refused = asyncio.Event()
@@ -306,6 +306,14 @@ async def _collect(answers: asyncio.Queue[Msg | None], *, wait_s: float) -> tupl
             return found, False
         else:
             raise nats.errors.Error(f"the answer was broken off with {status}")
+
+
+class _Driver(nats.aio.client.Client):
+    async def _connect_to_server(self, s: Any) -> None:
+        """Lets go of a connection that came to nothing, as to a server that is silent: it would stay open, and be warned of."""
+        if self._transport is not None:
+            self._transport.close()  # type: ignore[no-untyped-call]
+        await super()._connect_to_server(s)
 
 
 def _nothing() -> None:

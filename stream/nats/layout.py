@@ -11,13 +11,11 @@ class Layout(NamedTuple):
     """`name` begins the names of all; there are `shards` JetStream streams, and all of one stream of events lies in one.
 
     The subject of its log is `name.shard.e.token`. Beside it lie older watermarks of producers, lists of
-    snapshots, and their bodies; what comes to a log is told on `name.shard.l.token`, without its data. Where it
-    `is_replicated` several servers keep each message.
+    snapshots, and their bodies; what comes to a log is told on `name.shard.l.token`, without its data.
     """
 
     name: str
     shards: int
-    is_replicated: bool = False
 
     def stream(self, shard: int) -> str:
         """The JetStream stream."""

@@ -63,12 +63,12 @@ async def _find_or_make(client: Client, address: Address, *, create: bool) -> tu
     if metadata.get(_VERSION) != _FORM or not metadata.get(_SHARDS, "").isdigit() or not metadata.get(_INCARNATION):
         why = f"JetStream stream {first.stream(0)!r} is not one of this Tailfold's: say another stream=, or upgrade Tailfold"
         raise StoreUnusable(address.name, why)
-    replicas = int(info["config"]["num_replicas"])
-    layout = Layout(address.stream, int(metadata[_SHARDS]), replicas > 1)
+    layout = Layout(address.stream, int(metadata[_SHARDS]))
     if address.shards not in (None, layout.shards):
         why = f"it was made with shards={layout.shards}, and that is for ever: say so, or leave it out"
         raise StoreUnusable(address.name, why)
     ours = {key: metadata[key] for key in (_VERSION, _INCARNATION, _SHARDS)}
+    replicas = int(info["config"]["num_replicas"])
     for shard in range(layout.shards):
         if shard:
             info = await _look(client, layout.stream(shard)) or await _make(client, layout, shard, replicas, ours)
