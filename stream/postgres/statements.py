@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
 _CASTS: Final = {int: "::bigint", bool: "::bigint", str: "::text", bytes: "::bytea", float: "::double precision"}
 _ESCAPE: Final = "\U0010ffff"  # no character, but a text may have it
@@ -31,9 +31,12 @@ def translate(text: str, parameters: Sequence[Any], collation: str) -> tuple[str
     return make(text, casts), [_given(value) for value in parameters if value is not None]
 
 
-def told(row: Iterable[Any]) -> tuple[Any, ...]:
+def told(row: Collection[Any]) -> tuple[Any, ...]:
     """A row as it was given."""
-    return tuple(_restore(value) if isinstance(value, str) and _ESCAPE in value else value for value in row)
+    for value in row:  # hardly any needs more than a look
+        if value.__class__ is str and _ESCAPE in value:
+            return tuple(_restore(value) if isinstance(value, str) else value for value in row)
+    return tuple(row)
 
 
 def _given(value: Any) -> Any:
