@@ -51,7 +51,7 @@ def test_the_name_of_a_log_has_no_password_and_no_token_and_its_address_says_non
         f"nats://u:{SECRET}/x@127.0.0.1:1", f"nats://u:{SECRET}#x@127.0.0.1:1", f"nats://u:{SECRET}?x@127.0.0.1:1",
         f"nats://u:[{SECRET}]@127.0.0.1:1", f"nats://u:{SECRET}@[::1", f"nats://u:{SECRET}@127.0.0.1:port",
         f"nats://u:{SECRET}@127.0.0.1:99999", f"nats://127.0.0.1:1?password={SECRET}", f"nats://127.0.0.1:1?TOKEN={SECRET}",
-        f"nats://{SECRET}/x@127.0.0.1:1",
+        f"nats://{SECRET}/x@127.0.0.1:1", f"nats://u:{SECRET}@127.0.0.1:1,v:{SECRET}@127.0.0.1:2",
     ],
 )  # fmt: skip
 def test_a_url_that_can_not_be_read_is_refused_and_shows_no_password(url: str) -> None:

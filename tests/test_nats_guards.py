@@ -17,6 +17,7 @@ from stream import (
     Producer,
     SeqConflict,
     Snapshot,
+    StoreFull,
     StoreUnreachable,
     open_store,
 )
@@ -64,6 +65,53 @@ async def test_what_was_stored_with_no_answer_and_truncated_since_is_not_stored_
         else:
             assert await store.append("s", new("x"), producer=producer) == AppendResult(seq, seq, duplicate=True)
         assert (await store.bounds("s")).head == seq
+
+
+async def test_what_was_stored_with_no_answer_and_is_truncated_while_it_is_looked_for_is_not_stored_again(
+    store: NatsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, message = store._client.send, store._log.message
+
+    async def send_unheard(*words: Any, **options: Any) -> int:
+        monkeypatch.setattr(store._client, "send", send)
+        await send(*words, **options)
+        async with open_store(store.path) as other:
+            await other.append("s", new("behind"))
+        raise Unclear("lost on purpose")
+
+    async def look_late(*words: Any) -> Any:
+        monkeypatch.setattr(store._log, "message", message)
+        async with open_store(store.path) as other:
+            assert isinstance(other, NatsStore)
+            await other.truncate("s", through=3)
+            await other.settle()
+        return await message(*words)
+
+    await store.append("s", new("first"))
+    monkeypatch.setattr(store._client, "send", send_unheard)
+    monkeypatch.setattr(store._log, "message", look_late)
+    with pytest.raises(StoreUnreachable, match="truncated"):
+        await store.append("s", new("x"))
+    assert await store.bounds("s") == Bounds(3, 3, 0)
+
+
+async def test_a_refusal_says_nothing_of_an_attempt_before_it_that_nobody_heard_of(
+    store: NatsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may still be on its way: who is told that there is no room would write it once more elsewhere."""
+
+    async def send_full(*_: Any, **__: Any) -> int:
+        raise StoreFull("no room")
+
+    async def send_unheard(*_: Any, **__: Any) -> int:
+        monkeypatch.setattr(store._client, "send", send_full)
+        raise Unclear("lost on purpose")
+
+    monkeypatch.setattr(store._client, "send", send_unheard)
+    with pytest.raises(StoreUnreachable, match="nobody has said whether it was stored"):
+        await store.append("s", new("x"))
+    with pytest.raises(StoreFull):
+        await store.append("s", new("x"))
 
 
 @pytest.mark.parametrize("goes_on", [False, True], ids=["alone", "somebody goes on"])

@@ -40,8 +40,7 @@ _OVERTAKEN: Final = {
     "type": "RUN_ERROR", "code": "overtaken", "message": "what comes next is not in the log any more: connect again",
 }  # fmt: skip
 _TAKEN_BACK: Final = {
-    "type": "RUN_ERROR", "code": "taken_back",
-    "message": "what was shown was taken back, and another run goes on: connect again",
+    "type": "RUN_ERROR", "code": "taken_back", "message": "what was shown was taken back, and the run is over: connect again",
 }  # fmt: skip
 Wire = list[dict[str, Any]]
 
@@ -143,11 +142,14 @@ class Agui:
         """
         watched = await look_at(self._ledger.engine, thread_id)
         writer = AguiStreamWriter(thread_id=thread_id, run_id=run_id)
-        is_another = watched.run is not None and watched.run.run_id != run_id
-        if is_another:
-            watched = watched._replace(run=None)
-        _, *begun = await self._begin(writer, watched, run_id)  # of a run that has ended meanwhile all, and its end
-        return writer, watched, _without(thoughts, [*begun[:-1], _TAKEN_BACK] if is_another else begun)
+        if watched.run is not None and watched.run.run_id == run_id:
+            _, *begun = await self._begin(writer, watched, run_id)
+            return writer, watched, _without(thoughts, begun)
+        ended = await self._ledger.tables.run(thread_id, run_id)
+        is_well = watched.run is None and ended is not None and ended.outcome == "completed"
+        watched = watched._replace(run=None)
+        _, *begun, end = await self._begin(writer, watched, run_id)
+        return writer, watched, _without(thoughts, [*begun, end if is_well else _TAKEN_BACK])
 
 
 def _without(thoughts: list[str], begun: Wire) -> Wire:

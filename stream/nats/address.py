@@ -68,6 +68,8 @@ def read_address(url: str) -> Address:
         _ = [each.port for each in places]
     except ValueError:  # what it says may be a piece of a password
         raise StoreUnusable(name, _UNREADABLE) from None
+    if "@" in user and "," in user:
+        raise StoreUnusable(name, "the user is one for all servers: nats://user:password@host:port,host2:port is meant")
     if "@" in url.partition("://")[2][len(parts.netloc) :]:  # all of it is a password's, or nobody knows what
         raise StoreUnusable(name, _UNREADABLE)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))

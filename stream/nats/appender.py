@@ -188,6 +188,9 @@ class Appender:
                 if isinstance(error, StoreUnreachable) or time.monotonic() > deadline:
                     self._give_up(left, unclear, error)
                     return
+            except StreamError as error:  # of an attempt before it nobody knows yet
+                self._tell_unknown(unclear, error)
+                raise
             still = [request for request in left if not request.answer.done()]
             if len(still) == len(left):
                 await asyncio.sleep(random.uniform(0.2, 1) * pause_s)  # noqa: S311 - jitter, no secret
@@ -197,10 +200,13 @@ class Appender:
     def _give_up(self, left: Sequence[Request], unclear: Sequence[_Attempt], error: Exception) -> None:
         """Of those that were sent, nobody knows; the others are absent."""
         client = self._log.client
-        for request, _ in itertools.chain.from_iterable(attempt.requests for attempt in unclear):
-            request.refuse(client.outcome_unknown(error))
+        self._tell_unknown(unclear, error)
         for request in left:
             request.refuse(client.busy() if isinstance(error, Moved) else client.unreachable(error))
+
+    def _tell_unknown(self, unclear: Sequence[_Attempt], error: Exception) -> None:
+        for request, _ in itertools.chain.from_iterable(attempt.requests for attempt in unclear):
+            request.refuse(self._log.client.outcome_unknown(error))
 
     async def _try(self, lane: _Lane, left: Sequence[Request], unclear: list[_Attempt]) -> None:
         """Stores what goes in now, and answers it. What is in `unclear` afterwards may have been stored or not."""
@@ -294,14 +300,20 @@ class Appender:
         place = await self._know(lane)
         for attempt in list(unclear):
             first = attempt.requests[0][0]
-            if place.state.floor > attempt.base:
+            is_there = False
+            if place.state.floor <= attempt.base < place.state.head:
+                chunk = await self._log.message(lane.stream_id, place, attempt.base)
+                last = attempt.base + first.n
+                is_there = chunk is not None and holds_append(lane.stream_id, chunk, last, first.n, first.name)
+                if not is_there:  # it may have been truncated just then
+                    lane.forget()
+                    place = await self._know(lane)
+            if is_there:
+                self._accept(lane, attempt.requests)
+            elif place.state.floor > attempt.base:
                 for request, _ in attempt.requests:  # a producer's repeat is known by its watermark
                     if request.append.producer is None:
                         request.refuse(self._log.client.outcome_unknown(LookupError("what followed was truncated")))
-            elif place.state.head > attempt.base:
-                chunk = await self._log.message(lane.stream_id, place, attempt.base)
-                if chunk is not None and holds_append(lane.stream_id, chunk, attempt.base + first.n, first.n, first.name):
-                    self._accept(lane, attempt.requests)
             if place.js != attempt.js:
                 unclear.remove(attempt)
 

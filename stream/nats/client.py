@@ -254,7 +254,8 @@ class Client:
         try:
             return (await self.driver.request(subject, data, timeout=wait_s, headers=headers)).data
         except nats.errors.TimeoutError:
-            if "permissions violation" in self._said.lower():  # it is told to the connection, and not to who has asked
+            said = self._said.lower()  # it is told to the connection, and not to who has asked
+            if "permissions violation" in said and ("subscription" in said or f'"{subject.lower()}"' in said):
                 raise StoreUnusable(self.path, f"this user may not do that ({self._said}): allow it in the server") from None
             raise
 

@@ -107,32 +107,42 @@ async def _ask_all(asker: Client, client: Client) -> dict[str, Any] | str:
     own = client.server_id
     answers: dict[str, Any] = {}
     wanted: set[str] = set()
+    size = 1
     inbox = asker.driver.new_inbox()
-    heard = await asker.driver.subscribe(inbox)
     deadline = time.monotonic() + _LOOK_S
     try:
+        heard = await asker.driver.subscribe(inbox)
+    except FAILURES as error:
+        return str(error)
+    try:
         await asker.driver.publish("$SYS.REQ.SERVER.PING.VARZ", b"", reply=inbox)
-        while not wanted or not wanted <= answers.keys():
+        while len(wanted) < size or not wanted <= answers.keys():
             message = await heard.next_msg(timeout=max(deadline - time.monotonic(), 0.001))
             if not message.data:
                 return "this user may not ask the system account"
             said = msgspec.json.decode(message.data, type=_Said)
             answers[said.server.name] = said.data
+            meta = _meta(said.data)
             if said.server.id == own:
-                wanted = {said.server.name, *_names(said.data)}
+                size = max(meta.get("cluster_size", 1), 1)
+                wanted.add(said.server.name)
+            if meta or said.server.id == own:  # some versions have only the leader name the others
+                wanted |= {said.server.name, *(each["name"] for each in meta.get("replicas") or [])}
     except (*FAILURES, msgspec.MsgspecError):
         missing = sorted(wanted - answers.keys())
-        return f"{', '.join(missing)} did not answer" if missing else "nobody answers this user in the system account"
+        if missing:
+            return f"{', '.join(missing)} did not answer"
+        return f"{len(answers)} of {size} answered" if answers else "nobody answers this user in the system account"
     finally:
         with contextlib.suppress(*FAILURES):
             await heard.unsubscribe()
     return {name: answers[name] for name in wanted}
 
 
-def _names(said: dict[str, Any]) -> list[str]:
-    """Of the other servers with JetStream of its cluster, whether they are there or not."""
-    cluster = said.get("jetstream", {}).get("meta", {})
-    return [each["name"] for each in cluster.get("replicas", [])]
+def _meta(said: dict[str, Any]) -> dict[str, Any]:
+    """What a server says of all those with JetStream of its cluster, whether they are there or not; nothing, if it is alone."""
+    meta = said.get("jetstream", {}).get("meta")
+    return meta if isinstance(meta, dict) else {}
 
 
 def _is_always(said: Any) -> bool:

@@ -198,9 +198,9 @@ async def test_what_a_client_says_of_its_messages_is_taken_as_it_is(app: Starlet
     check_valid(answer.data())
 
 
-@pytest.mark.parametrize("goes_on", [False, True])
+@pytest.mark.parametrize("then", ["completed", "failed", "another"])
 async def test_what_was_taken_back_is_gone_where_its_run_ended_before_it_could_be_shown_anew(
-    ledger: Ledger, app: Starlette, monkeypatch: pytest.MonkeyPatch, *, goes_on: bool
+    ledger: Ledger, app: Starlette, monkeypatch: pytest.MonkeyPatch, then: Literal["completed", "failed", "another"]
 ) -> None:
     looks = 0
 
@@ -208,8 +208,9 @@ async def test_what_was_taken_back_is_gone_where_its_run_ended_before_it_could_b
         nonlocal looks
         looks += 1
         if looks == 2:
-            more = [started("s", "r.1"), *texts("more", run_id="s")] if goes_on else []
-            await ledger.record("c", [*(to_event(body) for body in seals("r.1", 2)), ended(), *more])
+            more = [started("s", "r.1"), *texts("more", run_id="s")] if then == "another" else []
+            end = ended(outcome="failed" if then == "failed" else "completed")
+            await ledger.record("c", [*(to_event(body) for body in seals("r.1", 2)), end, *more])
         return await look_at(*words)
 
     monkeypatch.setattr("ledger.http.agui.look_at", look)
@@ -222,7 +223,7 @@ async def test_what_was_taken_back_is_gone_where_its_run_ended_before_it_could_b
     check_valid(agent.data())
     client = AguiClient()
     client.take(agent.data())
-    assert (client.text(), client.ended) == ("kept ", "RUN_ERROR" if goes_on else "RUN_FINISHED")
     assert "seen" not in str(client.messages)
-    if not goes_on:
+    assert (client.text(), client.ended) == ("kept ", "RUN_FINISHED" if then == "completed" else "RUN_ERROR")
+    if then == "completed":
         check_agui(client, await ledger.transcript("c"))
