@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests.faults.sizes import FULL
 from tests.nats_server import SharedNats
 from tests.postgres_server import Shared
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-LEDGERS: Final = (
-    "memory", pytest.param("postgres", marks=pytest.mark.heavy), pytest.param("postgres, portable", marks=pytest.mark.heavy)
-)  # fmt: skip
+PORTABLE: Final = pytest.param("postgres, portable", marks=pytest.mark.heavy)
+LEDGERS: Final = ("memory", pytest.param("postgres", marks=pytest.mark.heavy), *([PORTABLE] if FULL else []))
 """Where most tests run: on a server when there is time."""
 EVERYWHERE: Final = (
     "memory", "sqlite", "log elsewhere", "postgres",
-    pytest.param("postgres, portable", marks=pytest.mark.heavy),
+    PORTABLE,
     pytest.param("postgres, log in a file", marks=pytest.mark.heavy),
     pytest.param("file, log on postgres", marks=pytest.mark.heavy),
 )  # fmt: skip
