@@ -24,7 +24,6 @@ from projector import events as ev
 from projector.folds import open_runs
 from projector.state import State
 from stream import CorruptEvent, Producer, ProducerFenced, ProducerGap, SeqConflict, Truncated
-from stream.clock import now_ms
 from stream.limits import MAX_INTEGER
 from stream.logger import Logger
 from stream.sqlite import MEMORY, Database
@@ -92,9 +91,9 @@ def is_pending(erased: str | None) -> bool:
     return erased is not None and not _COUNTS.decode(erased).is_done
 
 
-def is_under_way(erased: str | None) -> bool:
+def is_under_way(erased: str | None, now: int) -> bool:
     """Whether somebody is at it: it is claimed, or was begun a moment ago. An end farther away than a claim lasts is none."""
-    counts, now = _decode(erased), now_ms()
+    counts = _decode(erased)
     ends = (counts.claimed_until, counts.at + _CLAIM_MS)
     return not counts.is_done and any(now <= end <= now + _CLAIM_MS for end in ends)
 
@@ -111,7 +110,7 @@ async def begin_erasure(tables: LedgerTables, conversation: str, bounds: Bounds,
         _, messages, runs, before = await erasures.look(sql, conversation)
         earlier, known = _decode(before), _decode(seen)
         if known.is_done and earlier.at == known.at:
-            at = max(now_ms(), earlier.at + 1)  # another one than the earlier, whatever the clock says
+            at = max(await tables.now(sql), earlier.at + 1)  # another one than the earlier, whatever the clock says
             events = earlier.events + bounds.head - bounds.origin
             counts = Counts(messages + earlier.messages, runs + earlier.runs, events, at, through=bounds.head)
             await erasures.note(sql, conversation, _encode(counts))
@@ -204,7 +203,7 @@ async def _claim(tables: LedgerTables, conversation: str, claim: str) -> Counts:
     """The intention as it is, with our claim on it unless another process holds one."""
 
     async def job(sql: Sql) -> Counts:
-        counts, now = await _counts(sql, conversation), now_ms()
+        counts, now = await _counts(sql, conversation), await tables.now(sql)
         is_free = not now <= counts.claimed_until <= now + _CLAIM_MS  # farther away: by a clock that was wrong
         if not counts.is_done and (counts.claim == claim or is_free):
             counts = replace(counts, claim=claim, claimed_until=now + _CLAIM_MS)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from ledger import HoldLost
+from ledger import HoldLost, erasure, open_ledger
 from ledger.tables import holds
 from ledger.upkeep import floor
 from projector.compaction import keep
@@ -16,6 +16,7 @@ from projector.loading import load
 from stream import InvalidId, StoreBusy
 from stream.clock import now_ms
 from tests.needles import PLACES, diary, open_at, say
+from tests.postgres_server import Shared
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -36,7 +37,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ahead_ms = 0
-        monkeypatch.setattr(holds, "now_ms", lambda: now_ms() + self.ahead_ms)
+        monkeypatch.setattr("ledger.tables.tables.now_ms", lambda: now_ms() + self.ahead_ms)
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ async def test_a_hold_waits_for_a_floor_that_rises_in_another_file(tmp_path: Pat
 async def test_a_compaction_that_was_killed_holds_nobody_up(tmp_path: Path, place: str, clock: Clock) -> None:
     async with open_at(tmp_path, place) as ledger:
         await say(ledger, "one")
-        await ledger.tables.transact(lambda sql: holds.announce_floor(sql, "token", "c", 5))
+        await ledger.tables.transact(lambda sql: holds.announce_floor(ledger.tables, sql, "token", "c", 5))
         clock.ahead_ms = 6_000
         with anyio.fail_after(5):
             async with ledger.hold("c"):
@@ -208,6 +209,23 @@ async def test_a_holder_that_ends_too_late_is_told(tmp_path: Path, clock: Clock)
             await end_late(None)
         with pytest.raises(KeyError):  # an error of its own comes first
             await end_late(KeyError())
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("ahead_ms", [DAY_MS, 61_000, 120_000, -61_000])
+async def test_on_a_server_its_clock_counts_whatever_those_of_the_machines_say(clock: Clock, ahead_ms: int) -> None:
+    url = Shared.url()
+    async with open_ledger(url) as ledger, open_ledger(url) as other:
+        await say(ledger, "one")
+        async with ledger.hold("c", through=2):
+            clock.ahead_ms = ahead_ms  # of the machine of the other one
+            assert (await other.compact("c")).floor == 2
+            clock.ahead_ms = 0
+        assert (await other.compact("c")).floor > 2
+        await erasure.begin_erasure(ledger.tables, "c", await ledger.store.bounds("c"), None)
+        assert (await erasure._claim(other.tables, "c", "theirs")).claim == "theirs"
+        clock.ahead_ms = ahead_ms
+        assert (await erasure._claim(ledger.tables, "c", "ours")).claim == "theirs"
 
 
 async def test_a_renewal_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

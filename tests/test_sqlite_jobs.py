@@ -187,10 +187,10 @@ async def test_a_ledger_is_the_same_where_every_job_is_run_twice(tmp_path: Path,
         with jobs_run_twice() if twice else nullcontext():
             async with open_ledger(url, projectors=PROJECTORS) as ledger:
                 await fill(ledger, "c")
-                with mock.patch("ledger.tables.holds.now_ms", return_value=1):  # what lasts is asked from within its job
+                with mock.patch("ledger.tables.tables.now_ms", return_value=1):  # what lasts is asked from within its job
                     await ledger.compact("c")
                 found.append([message.text for message in (await everything(ledger, "c"))[0]])
-                with mock.patch("ledger.erasure.now_ms", return_value=1):  # a claim takes the time from within its job
+                with mock.patch("ledger.tables.tables.now_ms", return_value=1):  # a claim takes the time from within its job
                     await ledger.erase("c")
                 assert await ledger.transcript("c", branch="all") == []
     assert found[0] == found[1]

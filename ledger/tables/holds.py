@@ -17,7 +17,6 @@ import anyio
 
 from ledger.errors import HoldLost
 from stream import StoreClosed, StreamError
-from stream.clock import now_ms
 from stream.limits import check_id, check_position
 from stream.logger import Logger
 
@@ -71,9 +70,9 @@ async def hold(tables: LedgerTables, conversation: str | None, through: int) -> 
         raise HoldLost(conversation, through)
 
 
-async def held(sql: Sql, conversation: str) -> dict[str, int]:
+async def held(tables: LedgerTables, sql: Sql, conversation: str) -> dict[str, int]:
     """The holds on a conversation, and how far each lets the log go."""
-    return dict(await sql(_HELD, (now_ms(), conversation)))
+    return dict(await sql(_HELD, (await tables.now(sql), conversation)))
 
 
 def mint_token() -> str:
@@ -81,9 +80,9 @@ def mint_token() -> str:
     return secrets.token_hex(8)
 
 
-async def announce_floor(sql: Sql, token: str, conversation: str, through: int) -> None:
+async def announce_floor(tables: LedgerTables, sql: Sql, token: str, conversation: str, through: int) -> None:
     """Says that the floor of a log in another file is raised to `through` now: holds below wait until it `end_floor`s."""
-    await sql(_PUT, (token, conversation, through, now_ms() + _FLOOR_LEASE_MS, 1))
+    await sql(_PUT, (token, conversation, through, await tables.now(sql) + _FLOOR_LEASE_MS, 1))
 
 
 async def end_floor(sql: Sql, token: str) -> None:
@@ -93,7 +92,7 @@ async def end_floor(sql: Sql, token: str) -> None:
 
 async def _take(tables: LedgerTables, token: str, conversation: str | None, through: int) -> None:
     async def job(sql: Sql) -> bool:
-        now = now_ms()
+        now = await tables.now(sql)
         await sql(_DROP_OLD, (now,))
         if await sql(_FLOORS, (now, conversation, through)):
             return False
@@ -110,7 +109,7 @@ async def _renew(tables: LedgerTables, token: str) -> None:
     """Until it is cancelled, or the hold is lost. What fails is tried again for as long as the lease lasts."""
 
     async def job(sql: Sql) -> bool:
-        now = now_ms()
+        now = await tables.now(sql)
         return bool(await sql(_RENEW, (now, now + _LEASE_MS, token)))
 
     lease_s, is_renewed = _LEASE_MS / 1000, True
@@ -134,7 +133,7 @@ async def _end(tables: LedgerTables, token: str) -> bool:
 
     async def job(sql: Sql) -> bool:
         ended = await sql(_END, (token,))
-        return bool(ended) and ended[0][0] >= now_ms()
+        return bool(ended) and ended[0][0] >= await tables.now(sql)
 
     try:
         return await tables.transact(job)

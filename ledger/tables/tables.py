@@ -11,6 +11,7 @@ from ledger.tables.commit import apply, tell
 from ledger.tables.kept_paths import KeptPaths
 from ledger.tables.texts import EVERY, PAGE_ROWS
 from stream import StoreUnusable
+from stream.clock import now_ms
 from stream.sqlite import read_scripts
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from stream.database import Database, Sql
 
 T = TypeVar("T")
+_SERVER_NOW: Final = "SELECT CAST(floor(extract(epoch FROM clock_timestamp()) * 1000) AS bigint)"
 _VERSION: Final = "SELECT version FROM components WHERE name = 'ledger'"
 
 
@@ -64,6 +66,13 @@ class LedgerTables:
     async def look(self, job: Callable[[Sql], Awaitable[T]]) -> T:
         """Runs `job(sql)`, which only reads: all of it at one moment, in one trip."""
         return await self.database.look(job)
+
+    async def now(self, sql: Sql) -> int:
+        """What leases are held against, in ms, to be asked in a job: the clock of the server, or of this machine."""
+        if self.database.dialect == "sqlite":
+            return now_ms()
+        [(now,)] = await sql(_SERVER_NOW)
+        return int(now)
 
     async def advance(
         self, conversation: str, before: Position, *, projected_seq: int, replay_from: int, effects: Sequence[Effect],

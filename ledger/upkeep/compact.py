@@ -44,7 +44,7 @@ async def compact(engine: Engine, conversation: str, *, replay_window: int, drop
         with suppress(LedgerDamaged):  # a row that can't be read is told by `verify`, and stops nothing here
             known = await choices.choices(sql, conversation)
             is_stale = bool(known) and await choices.without_redacted(sql, conversation) != known
-        return await position(sql, conversation), await held(sql, conversation), is_stale
+        return await position(sql, conversation), await held(engine.tables, sql, conversation), is_stale
 
     standing, holds, is_stale = await engine.tables.look(job)
     await require_conversation(store, conversation, standing, caught.bounds)

@@ -11,6 +11,7 @@ from stream.tables.store import TableStore
 
 if TYPE_CHECKING:
     from ledger.engine import Engine
+    from ledger.tables.tables import LedgerTables
     from stream.database import Sql
 
 
@@ -25,7 +26,7 @@ async def truncate(engine: Engine, conversation: str, floor: int, binds: str | N
 
         async def job(sql: Sql) -> tuple[int, str | None]:
             stored, bounds = await store.snapshots_within(sql, conversation), await store.bounds_within(sql, conversation)
-            allowed, why = floor_after(floor, bounds.floor, stored, await _pins(sql, conversation), {})
+            allowed, why = floor_after(floor, bounds.floor, stored, await _pins(tables, sql, conversation), {})
             return (await store.raise_floor_within(sql, conversation, allowed)).floor, why if allowed < floor else binds
 
         return await store.truncate_within(conversation, job)
@@ -33,10 +34,10 @@ async def truncate(engine: Engine, conversation: str, floor: int, binds: str | N
     token = holds.mint_token()
 
     async def announce(sql: Sql) -> tuple[int, str | None]:
-        pins = await _pins(sql, conversation)
+        pins = await _pins(tables, sql, conversation)
         lowest = min(pins, key=lambda reason: pins[reason])
         allowed, why = (pins[lowest], lowest) if pins[lowest] < floor else (floor, binds)
-        await holds.announce_floor(sql, token, conversation, allowed)
+        await holds.announce_floor(tables, sql, token, conversation, allowed)
         return allowed, why
 
     allowed, why = await tables.transact(announce)
@@ -46,8 +47,8 @@ async def truncate(engine: Engine, conversation: str, floor: int, binds: str | N
         await tables.transact(lambda sql: holds.end_floor(sql, token))
 
 
-async def _pins(sql: Sql, conversation: str) -> dict[str, int]:
+async def _pins(tables: LedgerTables, sql: Sql, conversation: str) -> dict[str, int]:
     """What may have moved."""
-    held = await holds.held(sql, conversation)
+    held = await holds.held(tables, sql, conversation)
     projected_seq = (await position(sql, conversation)).projected_seq
     return {"ledger": projected_seq} | {f"hold:{token}": through for token, through in held.items()}

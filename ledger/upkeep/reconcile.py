@@ -85,7 +85,7 @@ async def _reconcile_one(engine: Engine, conversation: str, position: Position, 
 
 
 async def _look_at_erasure(engine: Engine, conversation: str, position: Position, *, repair: bool) -> Finding:
-    if is_under_way(position.erased):
+    if is_under_way(position.erased, await engine.tables.look(engine.tables.now)):
         return Finding(conversation, "erasing", "it is being erased", "nothing: whoever does it is at work", is_note=True)
     if repair:
         await engine.catch_up(conversation)
