@@ -168,6 +168,9 @@ async def test_a_portable_schema_is_opened_as_what_the_server_is_and_the_other_w
                     await run.message("user", f"{number}")
             assert [message.text for message in await one.transcript("c")] == ["0", "1", "2", "3"]
             assert await one.transcript("c") == await two.transcript("c")
+        async with open_store(url.partition("&")[0]) as store:  # as which it was made: else its indexes would be of no use
+            assert isinstance(store, PostgresStore)
+            assert store.database.server.name == first
 
 
 async def test_texts_that_the_database_orders_by_a_language_are_refused_where_no_other_order_can_be_asked_for() -> None:

@@ -20,7 +20,7 @@ from stream.home import Home
 from stream.ongoing import OngoingWork
 from stream.postgres.address import UNREADABLE, read_address
 from stream.postgres.connection import notice_silence
-from stream.postgres.dialects import POSTGRES
+from stream.postgres.dialects import PORTABLE, POSTGRES
 from stream.postgres.errors import FAILURES, is_again, is_gone, translate
 from stream.postgres.jobs import BEGIN, BEGIN_LOOK, Newer, Run, TakesMore, source
 from stream.postgres.listener import Listener
@@ -49,6 +49,10 @@ _FASTER: Final = (  # what is told where another opener makes the same, in one m
     asyncpg.UniqueViolationError, asyncpg.DuplicateSchemaError, asyncpg.DuplicateTableError, asyncpg.DuplicateObjectError,
 )  # fmt: skip
 _NOTHING: Final = "there is no Tailfold in schema {!r}, or this user may not see it: open it with create, or import something"
+_IS_PORTABLE: Final = """
+SELECT EXISTS (SELECT 1 FROM information_schema.columns WHERE table_schema = current_schema AND table_name = 'streams'
+  AND column_name = 'name' AND collation_name IS NULL)"""
+"""Whether the tables were made in that dialect: to ask for another order than theirs would leave their indexes aside."""
 _SHORT_JOBS: Final = 1000  # places in the program, not jobs
 _COMPONENTS: Final = "CREATE TABLE IF NOT EXISTS components (name text PRIMARY KEY, version bigint NOT NULL)"
 
@@ -232,6 +236,8 @@ class PostgresDatabase:
         address = self.address
         is_durable = self._durability == "full"
         self.server = await check_server(connection, self.path, address.schema, address.dialect, is_durable=is_durable)
+        if self.server is POSTGRES and await connection.fetchval(_IS_PORTABLE):
+            self.server = PORTABLE
         await connection.set_type_codec("numeric", encoder=str, decoder=int, schema="pg_catalog", format="text")
 
     def _settings(self) -> dict[str, str]:
