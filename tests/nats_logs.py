@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from stream import Event, NewEvent
 from stream.nats import NatsStore, open_nats
 from stream.nats.errors import Unclear
@@ -24,6 +26,14 @@ async def opened_log() -> AsyncIterator[NatsStore]:
         yield opened
     finally:
         await opened.close()
+
+
+@pytest.fixture
+async def store(anyio_backend: object) -> AsyncIterator[NatsStore]:
+    """The same, for one test."""
+    del anyio_backend
+    async with opened_log() as opened:
+        yield opened
 
 
 def new(*texts: str) -> list[NewEvent]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,20 +13,11 @@ from stream.nats import NatsStore, open_nats
 from stream.nats.client import HEADER
 from stream.nats.errors import Unclear
 from stream.nats.state import Mark, State, write_state
-from tests.nats_logs import Lossy, new, opened_log, texts
+from tests.nats_logs import Lossy, new, store, texts
 from tests.nats_server import SharedNats
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
+__all__ = ["store"]
 pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
-
-
-@pytest.fixture
-async def store(anyio_backend: object) -> AsyncIterator[NatsStore]:
-    del anyio_backend
-    async with opened_log() as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("seed", range(4))

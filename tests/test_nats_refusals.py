@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -26,20 +26,11 @@ from stream.nats.address import read_address
 from stream.nats.client import Client
 from stream.nats.errors import Moved
 from stream.nats.server import check_version
-from tests.nats_logs import new, opened_log
+from tests.nats_logs import new, store
 from tests.nats_server import free_ports, running
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
+__all__ = ["store"]
 pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
-
-
-@pytest.fixture
-async def store(anyio_backend: object) -> AsyncIterator[NatsStore]:
-    del anyio_backend
-    async with opened_log() as opened:
-        yield opened
 
 
 async def test_the_largest_event_and_append_come_back_and_larger_ones_are_refused_by_name(store: NatsStore) -> None:

@@ -13,7 +13,6 @@ from stream import (
     AppendResult,
     Bounds,
     Event,
-    NewEvent,
     Producer,
     SeqConflict,
     Snapshot,
@@ -26,6 +25,7 @@ from stream.nats import NatsStore, open_nats
 from stream.nats.layout import token
 from tests.faults.sizes import FULL
 from tests.faults.tcp_proxy import WAYS, How, Proxy
+from tests.nats_logs import new, texts
 from tests.nats_server import NatsServer, SharedNats
 
 if TYPE_CHECKING:
@@ -46,14 +46,6 @@ Run = Callable[[], Awaitable[None]]
 def server() -> NatsServer:
     assert SharedNats.server is not None
     return SharedNats.server
-
-
-def event(data: str) -> list[NewEvent]:
-    return [NewEvent("t", data.encode())]
-
-
-async def texts(store: NatsStore, stream_id: str) -> list[str]:
-    return [each.data.decode() for each in await store.read(stream_id, after=(await store.bounds(stream_id)).floor)]
 
 
 class Work:
@@ -78,15 +70,15 @@ class Work:
     async def append(self) -> Run:
         async def run() -> None:
             store, s = self.store, self.s
-            assert await store.append(s, event("a") + event("b")) == AppendResult(1, 2)
+            assert await store.append(s, new("a") + new("b")) == AppendResult(1, 2)
             for _ in range(2):
-                named = await store.append(s, event("named"), expected_seq=2, append_id="n")
+                named = await store.append(s, new("named"), expected_seq=2, append_id="n")
                 assert (named.first_seq, named.last_seq) == (3, 3)
             for seq in (0, 1):
-                produced = await store.append(s, event(f"p{seq}"), producer=Producer("p", 0, seq))
+                produced = await store.append(s, new(f"p{seq}"), producer=Producer("p", 0, seq))
                 assert (produced.first_seq, produced.last_seq) == (4 + seq, 4 + seq)
-            assert await store.append(s, event("at"), expected_seq=5) == AppendResult(6, 6)
-            three = await asyncio.gather(*(store.append(s, event(f"g{n}")) for n in range(3)))
+            assert await store.append(s, new("at"), expected_seq=5) == AppendResult(6, 6)
+            three = await asyncio.gather(*(store.append(s, new(f"g{n}")) for n in range(3)))
             assert sorted(each.last_seq for each in three) == [7, 8, 9]
             found = await texts(self.direct, s)
             assert found[:6] == ["a", "b", "named", "p0", "p1", "at"]
@@ -100,10 +92,10 @@ class Work:
         names = [f"{self.s}.{n}" for n in range(40)]
 
         async def run() -> None:
-            first = [self.store.append(name, event("a"), producer=Producer("p", 0, 0)) for name in names[::2]]
-            first += [self.store.append(name, event("a"), expected_seq=0) for name in names[1::2]]
+            first = [self.store.append(name, new("a"), producer=Producer("p", 0, 0)) for name in names[::2]]
+            first += [self.store.append(name, new("a"), expected_seq=0) for name in names[1::2]]
             assert {each.last_seq for each in await asyncio.gather(*first)} == {1}
-            second = [self.store.append(name, event("b" * 9000), expected_seq=1, append_id="n") for name in names]
+            second = [self.store.append(name, new("b" * 9000), expected_seq=1, append_id="n") for name in names]
             assert {each.last_seq for each in await asyncio.gather(*second)} == {2}
             for name in names:
                 assert await texts(self.direct, name) == ["a", "b" * 9000]
@@ -131,12 +123,12 @@ class Work:
 
     async def truncate(self) -> Run:
         for n in range(12):
-            await self.direct.append(self.s, event(str(n)))
+            await self.direct.append(self.s, new(str(n)))
 
         async def run() -> None:
             assert await self.store.truncate(self.s, through=8) == Bounds(8, 12)
             await self.store.settle()
-            assert await self.store.append(self.s, event("12")) == AppendResult(13, 13)
+            assert await self.store.append(self.s, new("12")) == AppendResult(13, 13)
             assert await self.direct.bounds(self.s) == Bounds(8, 13)
             assert await texts(self.direct, self.s) == ["8", "9", "10", "11", "12"]
             assert await self.kept("e") <= 7  # what says the floor, and maybe one message that reaches across it
@@ -145,7 +137,7 @@ class Work:
 
     async def delete(self) -> Run:
         for n in range(3):
-            await self.direct.append(self.s, event(str(n)))
+            await self.direct.append(self.s, new(str(n)))
         await self.direct.snapshots.save(Snapshot(self.s, "p", 1, 3, 0, b"x"))
 
         async def run() -> None:
@@ -153,14 +145,14 @@ class Work:
             assert await self.direct.bounds(self.s) == Bounds(3, 3, 3)
             assert await self.direct.snapshots.list(self.s) == []
             assert (await self.kept("e"), await self.kept("s"), await self.kept("x")) == (1, 0, 0)
-            assert await self.store.append(self.s, event("x"), expected_seq=3) == AppendResult(4, 4)
+            assert await self.store.append(self.s, new("x"), expected_seq=3) == AppendResult(4, 4)
             assert await texts(self.direct, self.s) == ["x"]
 
         return run
 
     async def snapshot(self) -> Run:
         """One in parts, one over it, and one that goes."""
-        await self.direct.append(self.s, event("a") + event("b"))
+        await self.direct.append(self.s, new("a") + new("b"))
         given = [Snapshot(self.s, "p", version, seq, 0, data) for version, seq, data in _SNAPSHOTS]
 
         async def run() -> None:
@@ -180,7 +172,7 @@ class Work:
 
     async def read(self) -> Run:
         for n in range(30):
-            await self.direct.append(self.s, event(f"{n}" * 3000), producer=Producer(f"p{n % 8}", 0, n // 8))
+            await self.direct.append(self.s, new(f"{n}" * 3000), producer=Producer(f"p{n % 8}", 0, n // 8))
 
         async def run() -> None:
             fresh = await open_nats(self.store.path)  # it knows no place yet
@@ -200,7 +192,7 @@ class Work:
         begin = await self.direct.changes(limit=10_000)
         names = [f"{self.s}.{n}" for n in range(6)]
         for name in names:
-            await self.direct.append(name, event("x"))
+            await self.direct.append(name, new("x"))
         await self.direct.truncate(names[0], through=1)
         await self.direct.delete(names[1])
 
@@ -241,7 +233,7 @@ class Work:
 
         async def write() -> None:
             for n in range(_FOLLOWED):
-                await self.direct.append(self.s, event(str(n)))
+                await self.direct.append(self.s, new(str(n)))
                 await asyncio.sleep(0.01)
 
         async def run() -> None:
@@ -308,14 +300,14 @@ async def test_whoever_is_told_that_it_is_not_known_finds_out_by_saying_it_again
     """The server is out of reach for longer than it is waited for, from any piece on."""
     async with through_a_proxy() as (proxy, store, direct):
         calls: dict[str, Callable[[str], Awaitable[AppendResult]]] = {
-            "named": lambda s: store.append(s, event("x"), expected_seq=1, append_id="n"),
-            "produced": lambda s: store.append(s, event("x"), producer=Producer("p", 0, 0)),
+            "named": lambda s: store.append(s, new("x"), expected_seq=1, append_id="n"),
+            "produced": lambda s: store.append(s, new("x"), producer=Producer("p", 0, 0)),
         }
         told: list[str] = []
         for kind, call in calls.items():
             for place in range(3):
                 stream_id = f"{kind}{place}"
-                await store.append(stream_id, event("first"))
+                await store.append(stream_id, new("first"))
                 if place == 2:
                     store._appender.forget(stream_id)  # a question goes first
                 cuts = proxy.cuts

@@ -18,9 +18,9 @@ from stream.errors import StoreElsewhere
 from stream.postgres import PostgresStore
 from stream.testing import cancel_after
 from tests.faults.children import Child, Parent
+from tests.faults.held_feed import event, feed_held, read, server, until_behind_a_lock
 from tests.faults.sizes import size
 from tests.faults.test_cancel import History
-from tests.faults.test_postgres_cuts import event, feed_held, read, server, until_behind_a_lock
 from tests.postgres_server import Shared
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import pytest
 
 from stream import StoreUnreachable, open_store
 from stream.postgres import PostgresStore
+from tests.faults.held_feed import event, server
 from tests.faults.tcp_proxy import Proxy
-from tests.faults.test_postgres_cuts import event, server
 from tests.faults.test_postgres_refusals import change
 from tests.postgres_server import Shared
 

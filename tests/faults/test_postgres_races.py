@@ -13,8 +13,8 @@ import pytest
 from stream import Event, NewEvent, Producer, SeqConflict, StreamError, open_store
 from stream.postgres import PostgresStore
 from tests.faults.children import Parent, together
+from tests.faults.held_feed import server
 from tests.faults.sizes import size
-from tests.faults.test_postgres_cuts import server
 from tests.postgres_server import Shared
 
 if TYPE_CHECKING:

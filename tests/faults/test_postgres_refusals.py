@@ -22,9 +22,9 @@ from stream import (
     open_store,
 )
 from stream.postgres import PostgresDatabase, PostgresStore
+from tests.faults.held_feed import event, feed_held, read, server
 from tests.faults.postgres_load import Load
 from tests.faults.sizes import size
-from tests.faults.test_postgres_cuts import event, feed_held, read, server
 from tests.postgres_server import Shared, running
 
 if TYPE_CHECKING:
