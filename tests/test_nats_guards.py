@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import nats.errors
 import pytest
@@ -27,19 +27,10 @@ from stream.nats.errors import Unclear
 from stream.nats.feed import FeedPlace
 from stream.nats.state import State, write_state
 from stream.tables.chunks import checksum, chunk_place
-from tests.nats_logs import new, opened_log
+from tests.nats_logs import new, store
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
+__all__ = ["store"]
 pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
-
-
-@pytest.fixture
-async def store(anyio_backend: object) -> AsyncIterator[NatsStore]:
-    del anyio_backend
-    async with opened_log() as opened:
-        yield opened
 
 
 async def test_what_was_stored_with_no_answer_and_truncated_since_is_not_stored_again(
@@ -95,23 +86,33 @@ async def test_what_was_stored_with_no_answer_and_is_truncated_while_it_is_looke
     assert await store.bounds("s") == Bounds(3, 3, 0)
 
 
-async def test_a_refusal_says_nothing_of_an_attempt_before_it_that_nobody_heard_of(
-    store: NatsStore, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("way", ["one server", "a cluster", "connected anew", "it is there"])
+async def test_a_refusal_says_nothing_of_an_attempt_before_it_that_may_still_come(
+    store: NatsStore, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """It may still be on its way: who is told that there is no room would write it once more elsewhere."""
+    """Who is told that there is no room would write it once more elsewhere. One server has judged it before the refusal."""
+    send, client = store._client.send, store._client
 
-    async def send_full(*_: Any, **__: Any) -> int:
+    async def send_full(*words: Any, **options: Any) -> int:
+        if way == "connected anew":
+            client.driver.stats["reconnects"] += 1
+        if way == "it is there":  # it has come since the look
+            await send(*words, **options)
         raise StoreFull("no room")
 
     async def send_unheard(*_: Any, **__: Any) -> int:
-        monkeypatch.setattr(store._client, "send", send_full)
+        monkeypatch.setattr(client, "send", send_full)
         raise Unclear("lost on purpose")
 
-    monkeypatch.setattr(store._client, "send", send_unheard)
-    with pytest.raises(StoreUnreachable, match="nobody has said whether it was stored"):
+    monkeypatch.setattr(client, "send", send_unheard)
+    monkeypatch.setattr(type(client), "is_clustered", way == "a cluster")
+    if way == "it is there":
+        assert await store.append("s", new("x")) == AppendResult(1, 1)
+        return
+    with pytest.raises(StoreFull if way == "one server" else StoreUnreachable):
         await store.append("s", new("x"))
-    with pytest.raises(StoreFull):
-        await store.append("s", new("x"))
+    monkeypatch.undo()
+    assert await store.append("s", new("y")) == AppendResult(1, 1)
 
 
 @pytest.mark.parametrize("goes_on", [False, True], ids=["alone", "somebody goes on"])

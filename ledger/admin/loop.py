@@ -42,7 +42,7 @@ def run_in_loop(main: Callable[..., Coroutine[Any, Any, T]], *args: object, fast
 
 
 class _Interrupts:
-    """The first one cancels the task, as asyncio would: that hears them from before the task is there until after it has gone."""
+    """The first one cancels the task, as asyncio would, which hears them from before the task is there until it has gone."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from stream.admission import Append, admit
-from stream.errors import StoreClosed, StoreUnreachable, StreamError
+from stream.errors import StoreClosed, StoreFull, StoreUnreachable, StreamError
 from stream.nats.batches import Batches
 from stream.nats.client import HEADER, PATIENCE_S
 from stream.nats.errors import Moved, Unclear
@@ -66,10 +66,14 @@ class Request(msgspec.Struct, eq=False):
 
 
 class _Attempt(NamedTuple):
-    """A message of which nobody has said whether it was stored: these, up to their numbers, behind `base`, the log at `js`."""
+    """A message of which nobody has said whether it was stored: these, up to their numbers, behind `base`, the log at `js`.
+
+    `connects` tells on which connection it was sent.
+    """
 
     js: int
     base: int
+    connects: int
     requests: list[tuple[Request, int]]
 
 
@@ -188,8 +192,8 @@ class Appender:
                 if isinstance(error, StoreUnreachable) or time.monotonic() > deadline:
                     self._give_up(left, unclear, error)
                     return
-            except StreamError as error:  # of an attempt before it nobody knows yet
-                self._tell_unknown(unclear, error)
+            except StreamError as error:
+                await self._tell_before(lane, unclear, error)
                 raise
             still = [request for request in left if not request.answer.done()]
             if len(still) == len(left):
@@ -203,6 +207,22 @@ class Appender:
         self._tell_unknown(unclear, error)
         for request in left:
             request.refuse(client.busy() if isinstance(error, Moved) else client.unreachable(error))
+
+    async def _tell_before(self, lane: _Lane, unclear: list[_Attempt], refusal: StreamError) -> None:
+        """Answers those that were sent before this refusal and are there, or may be.
+
+        On one way to one server they were judged before it: what is not there now will not come. A server is silent of a batch
+        in which its room ran out.
+        """
+        client = self._log.client
+        error: Exception = refusal
+        if isinstance(refusal, StoreFull) and not client.is_clustered:
+            try:
+                await self._look_for(lane, unclear)
+                unclear = [attempt for attempt in unclear if attempt.connects != client.connects]
+            except (Unclear, StreamError) as failure:
+                error = failure
+        self._tell_unknown(unclear, error)
 
     def _tell_unknown(self, unclear: Sequence[_Attempt], error: Exception) -> None:
         for request, _ in itertools.chain.from_iterable(attempt.requests for attempt in unclear):
@@ -274,7 +294,8 @@ class Appender:
             headers = {HEADER: write_state(state)}
             js = await batches.send(subject, data, headers, expected=place.js, is_alone=self._busy == 1)
         except Unclear:
-            unclear.append(_Attempt(place.js, place.state.head, [(request, request.last) for request in planned]))
+            requests = [(request, request.last) for request in planned]
+            unclear.append(_Attempt(place.js, place.state.head, self._log.client.connects, requests))
             raise
         lane.place = Place(js, state, data)
         lane.marks.update({mark.id: mark for mark in state.marks})

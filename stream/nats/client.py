@@ -118,6 +118,11 @@ class Client:
         """Whether there are more servers."""
         return len(self.driver.servers) + len(self.driver.discovered_servers) > 1
 
+    @property
+    def connects(self) -> int:
+        """How often it was connected anew: on one connection to one server what is sent later is judged later."""
+        return self.driver.stats["reconnects"]
+
     def check(self) -> None:
         """Raises `StoreElsewhere`, and `StoreClosed`; asks nobody."""
         self.home.check()
