@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_SECRETS: Final = re.compile(r"(?<=[?&])[^=&]*(?:pass|token|secret|system)[^=&]*=[^&]*&?", re.IGNORECASE)
+_SECRETS: Final = re.compile(r"(?<=[?&])[^=&]*(?:pass|token|secret|system)[^=&]*=[^&]*(?:&[^=&]*(?=&|\Z))*&?", re.IGNORECASE)
+"""A secret with what stands behind an & that was not written as %26, up to the next option."""
 _SERVER: Final = re.compile(r"(?:postgresql|postgres|nats):(?=.*[/@])/*", re.IGNORECASE)
 _SCHEME: Final = re.compile(rf"{_SERVER.pattern}|.*?://", re.IGNORECASE | re.DOTALL)
 _POSTGRES: Final = ("postgresql://", "postgres://")

@@ -31,6 +31,8 @@ ROOT: Final = Path(__file__).parents[1]
         (f"nats://a:1?system=sys:x%40{SECRET}", "nats://a:1"),
         (f"nats://u:x@a:1?system=sys:x@{SECRET}&stream=s", "nats://u@stream=s"),
         (f"nats://u:x@a:1?password=x@{SECRET}", "nats://u@"),
+        (f"nats://u:x@a:1?system=sys:x&{SECRET}&stream=s", "nats://u@a:1?stream=s"),
+        (f"nats://a:1?stream=s&system=sys:x&{SECRET}", "nats://a:1?stream=s"),
         (f"postgresql://u:x@a/d?password=x@{SECRET}", "postgresql://u@"),
     ],
 )
@@ -51,6 +53,7 @@ def test_the_name_of_a_log_has_no_password_and_no_token_and_its_address_says_non
         f"nats://u:{SECRET}/x@127.0.0.1:1", f"nats://u:{SECRET}#x@127.0.0.1:1", f"nats://u:{SECRET}?x@127.0.0.1:1",
         f"nats://u:[{SECRET}]@127.0.0.1:1", f"nats://u:{SECRET}@[::1", f"nats://u:{SECRET}@127.0.0.1:port",
         f"nats://u:{SECRET}@127.0.0.1:99999", f"nats://127.0.0.1:1?password={SECRET}", f"nats://127.0.0.1:1?TOKEN={SECRET}",
+        f"nats://127.0.0.1:1?system=u:x&{SECRET}",
         f"nats://{SECRET}/x@127.0.0.1:1", f"nats://u:{SECRET}@127.0.0.1:1,v:{SECRET}@127.0.0.1:2",
     ],
 )  # fmt: skip

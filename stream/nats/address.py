@@ -75,7 +75,8 @@ def read_address(url: str) -> Address:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(options.keys() - set(_OPTIONS))
     if unknown:
-        raise StoreUnusable(name, f"{unknown[0]}= is no option: there are {', '.join(_OPTIONS)}")
+        said = f"{unknown[0]}= is" if options[unknown[0]] else "what has no value is"  # it may be a piece of a password
+        raise StoreUnusable(name, f"{said} no option: there are {', '.join(_OPTIONS)}; write & as %26 in a password")
     if not hosts or parts.path.strip("/"):
         raise StoreUnusable(name, "nats://host:port,host2:port?stream=NAME is meant")
     stream = options.get("stream", "tailfold")
