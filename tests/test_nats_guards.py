@@ -19,6 +19,7 @@ from stream import (
     Snapshot,
     StoreFull,
     StoreUnreachable,
+    StoreUnusable,
     open_store,
 )
 from stream.nats import NatsStore
@@ -337,3 +338,26 @@ async def test_a_page_of_the_feed_tells_of_no_stream_that_has_come_since(store: 
     rest = await store.changes(after=page.token)
     assert (rest.streams, rest.spans) == (["b"], [(0, 1)])
     assert (await store.changes(after=rest.token)).spans == [(0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ('Permissions Violation for Publish to "{}"', StoreUnusable),
+        ('Permissions Violation for Subscription to "_INBOX.x"', StoreUnusable),
+        ('Permissions Violation for Publish to "$JS.API.STREAM.PURGE.x"', Unclear),
+    ],
+)
+async def test_what_was_forbidden_to_another_is_not_taken_for_the_answer(
+    store: NatsStore, monkeypatch: pytest.MonkeyPatch, said: str, error: type[Exception]
+) -> None:
+    """It is told to the connection: an append that is under way then may have been stored."""
+    subject = store._log.layout.log("s")
+
+    async def request(*_: Any, **__: Any) -> Any:
+        await store._client._hear(Exception(said.format(subject)))
+        raise nats.errors.TimeoutError
+
+    monkeypatch.setattr(store._client.driver, "request", request)
+    with pytest.raises(error):
+        await store._client.send(subject, b"", {}, expected=0)

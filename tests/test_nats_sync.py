@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import pytest
 
 from stream import NewEvent, StoreUnusable, open_store
+from stream.nats.server import _ask_all
 from tests.nats_server import NatsCluster, NatsServer, running, three_running
 
 if TYPE_CHECKING:
@@ -99,3 +102,42 @@ async def test_each_server_of_a_cluster_is_asked_and_not_those_alone_that_are_na
     with pytest.raises(StoreUnusable, match=r"n2 did not answer.*start all servers, or say sync=trusted"):
         await open_store(named[0])
     await works(three.url("a", "sync=trusted", user="ada:a@", node=0))
+
+
+class Said:
+    """The connection of one who asks all servers, and these answer."""
+
+    def __init__(self, answers: dict[str, dict[str, Any]]) -> None:
+        self.driver = self
+        self.server_id = "id of a"
+        self._answers = [
+            {"server": {"name": name, "id": f"id of {name}"}, "data": {"jetstream": {"meta": meta}}}
+            for name, meta in answers.items()
+        ]
+
+    def new_inbox(self) -> str:
+        return "inbox"
+
+    async def subscribe(self, _: str) -> Said:
+        return self
+
+    async def publish(self, *_: Any, **__: Any) -> None:
+        pass
+
+    async def unsubscribe(self) -> None:
+        pass
+
+    async def next_msg(self, **_: Any) -> Any:
+        if not self._answers:
+            raise TimeoutError
+        return SimpleNamespace(data=msgspec.json.encode(self._answers.pop(0)))
+
+
+@pytest.mark.parametrize("missing", ["", "b", "c"])
+async def test_servers_that_only_their_leader_names_are_waited_for(missing: str) -> None:
+    """The one that is asked is `a`, the leader is `c`."""
+    answers: dict[str, dict[str, Any]] = {"a": {"cluster_size": 3}, "b": {"cluster_size": 3}}
+    answers["c"] = {"cluster_size": 3, "replicas": [{"name": "a"}, {"name": "b"}]}
+    said: Any = Said({name: meta for name, meta in answers.items() if name != missing})
+    told = await _ask_all(said, said)
+    assert set(told) == {"a", "b", "c"} if not missing else told == {"b": "b did not answer", "c": "2 of 3 answered"}[missing]
