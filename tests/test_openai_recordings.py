@@ -230,6 +230,26 @@ def test_lines_that_are_no_json_are_refused_and_the_rest_is_kept() -> None:
     assert (refused, message.blocks[0].name, message.blocks[0].parse) == (2, "parallel", "ok")
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": {"type": 7}}]},
+        {"choices": [{"index": 0, "delta": {"content": "x"}}, {"index": "second", "delta": {}}]},
+        {"choices": [{"index": 0, "delta": {"content": "x"}, "message": [1]}]},
+        {"choices": [{"index": 0, "delta": {"audio": {"id": "a", "data": True}}}]},
+        {"choices": [{"index": 0, "delta": {"content": "x"}, "message": {"content": 7}}]},
+    ],
+)
+def test_a_chunk_that_is_refused_leaves_nothing(broken: dict[str, Any]) -> None:
+    stream, bodies = feed("chat", [])
+    with pytest.raises(FormatError):
+        stream.feed(json.dumps({"id": "a"} | broken))
+    for said, stop in (("hello", None), (" you", "stop")):
+        bodies += stream.feed({"id": "a", "choices": [{"index": 0, "delta": {"content": said}, "finish_reason": stop}]})
+    [message] = messages_of(bodies)
+    assert message.text == "hello you"
+
+
 JUNK: list[Any] = [None, 0, -1, 1.5, True, "", "x", [], {}, [None], {"a": 1}, "\0", [[]], {"type": 7}, "a" * 300]
 
 

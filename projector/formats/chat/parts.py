@@ -48,6 +48,11 @@ class _Call(msgspec.Struct):
     custom: _Function | None = None
 
 
+class _Audio(msgspec.Struct):
+    data: str | None = None
+    transcript: str | None = None
+
+
 class _Delta(msgspec.Struct):
     content: str | list[dict[str, Any]] | None = None
     refusal: str | None = None
@@ -56,7 +61,7 @@ class _Delta(msgspec.Struct):
     reasoning_details: list[dict[str, Any]] | None = None
     tool_calls: list[_Call] | None = None
     function_call: _Function | None = None
-    audio: dict[str, Any] | None = None
+    audio: _Audio | None = None
     annotations: list[dict[str, Any]] | None = None
     images: list[dict[str, Any]] | None = None
 

@@ -59,11 +59,17 @@ class ChatStream(StreamReader[dict[str, JsonText]]):
 
     def _take_choices(self, fields: Mapping[str, JsonText], text: JsonText) -> list[ev.Body]:
         choices = [split(choice) for choice in items_of(fields.get("choices", "[]"), "choices")]
-        first = next((choice for choice in choices if _index_of(choice) == 0), None)
+        indices = [_index_of(choice) for choice in choices]
+        first = choices[indices.index(0)] if 0 in indices else None
         ref = text_of_field(fields, "id") or None
         usage = read_usage(fields, first)
         delta = {} if first is None else _delta_of(first)
-        check_delta(delta)  # before anything is changed
+        stop, message = (
+            ("null", "null") if first is None else (first.get("finish_reason", "null"), first.get("message", "null"))
+        )
+        reason = None if says_nothing(stop) else reason_of(stop)
+        for said in (delta, {} if says_nothing(message) else split(message)):
+            check_delta(said)  # before anything is changed: what is refused leaves nothing
         bodies: list[ev.Body] = []
         if first is not None and self._needs_new(ref, delta):
             bodies, self._draft = self._begin_next(self._draft, Answer, ref)
@@ -73,19 +79,17 @@ class ChatStream(StreamReader[dict[str, JsonText]]):
         kept: dict[str, JsonText] = {name: value for name, value in fields.items() if name not in _OF_CHUNK}
         is_unsaid = len(choices) > (first is not None)
         if is_unsaid:  # the others stay as they came: a run is one line
-            kept["other_choices"] = str(max(map(_index_of, choices)))
+            kept["other_choices"] = str(max(indices))
         if first is not None:
             kept |= {name: value for name, value in first.items() if name not in _OF_CHOICE}
             kept |= {name: value for name, value in delta.items() if name not in OF_DELTA}
             kept["finish_reason"] = first.get("finish_reason", "null")
             is_unsaid = is_unsaid or not says_nothing(first.get("logprobs", "null"))
-            said = self._say(first, draft, delta)
-            if said is None:
-                is_unsaid = True
-            bodies += said or []
+            bodies_of_choice = self._say(first, draft, delta)
+            is_unsaid = is_unsaid or bodies_of_choice is None
+            bodies += bodies_of_choice or []
         bodies += draft.learn(kept)
-        if first is not None and not says_nothing(first.get("finish_reason", "null")):
-            reason = reason_of(first["finish_reason"])
+        if reason is not None:
             bodies += self._finish(StreamEnd("failed" if reason == "error" else "completed", finish_reason=reason))
         if usage is not None:  # a total, however often it comes
             bodies += draft.use(usage)
