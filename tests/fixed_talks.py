@@ -28,6 +28,7 @@ def stop_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is ten minutes after the first word, whoever looks at the clock, and however often."""
     clock = SimpleNamespace(time_ns=lambda: (BEGIN_MS + 600_000) * 1_000_000)
     monkeypatch.setattr("stream.clock.time", clock)
+    monkeypatch.setattr("ledger.tables.tables._SERVER_NOW", f"SELECT CAST({BEGIN_MS + 600_000} AS bigint)")
 
 
 async def fill(ledger: Ledger) -> None:
