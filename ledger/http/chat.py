@@ -108,7 +108,7 @@ class Chat:
                     chunks: Chunks = []
                     for event in batch:
                         said = _named(_known(writer.feed(event), ai), continues)
-                        await self._require_told(watched.conversation, event, said)
+                        await self._require_told(watched.conversation, run.run_id, event, said)
                         chunks += said
                         end = _end_of(event, run.run_id)
                         if end is not None:
@@ -118,13 +118,15 @@ class Chat:
         except (Truncated, Diverged) as error:
             raise BrokenOff from error
 
-    async def _require_told(self, conversation: str, event: Event, said: Chunks) -> None:
+    async def _require_told(self, conversation: str, run_id: str, event: Event, said: Chunks) -> None:
         """Raises `BrokenOff` where something was taken back that has gone out here, and the client has to begin anew."""
         if not said or said[-1]["type"] != _WITHDRAWN:
             return
         body = body_of(event)
-        if isinstance(body, ev.MessageRedacted) and await self._ledger.tables.message(conversation, body.message_id):
-            return  # it is of a run before
+        if isinstance(body, ev.MessageRedacted):
+            kept = await self._ledger.tables.message(conversation, body.message_id)
+            if kept is not None and kept.run_id != run_id:  # for a slow reader the run may have ended meanwhile, and be kept
+                return
         raise BrokenOff
 
 

@@ -77,6 +77,23 @@ async def test_a_result_that_is_redacted_while_its_run_goes_on(ledger: Ledger, a
         assert all("toolCallId" in message for message in client.messages if message["role"] == "tool")
 
 
+async def test_a_page_that_reads_slowly_comes_back_for_what_was_redacted_although_its_run_has_ended_since(
+    ledger: Ledger, app: Starlette
+) -> None:
+    secret = [ev.ToolResult("r", "r.2", "k", "ok", raw('[{"kind":"text","text":"secret"}]'))]
+    await ledger.record("c", [to_event(body) for body in BEGUN])
+    async with resume(app) as page:
+        await page.until(b"text-delta")
+        page.reads.clear()
+        await ledger.record("c", [to_event(body) for body in secret])
+        gone = raw('[{"kind":"text","text":"[gone]"}]')
+        await ledger.record("c", [to_event(body) for body in [ev.MessageRedacted("r.2", gone), *ENDED]])
+        assert "r.2" in [message.id for message in await ledger.transcript("c")]
+        page.reads.set()
+        await page.end()
+    assert (page.failure, page.is_whole) == (None, False)
+
+
 async def test_a_message_of_a_tool_that_speaks_is_not_shown(ledger: Ledger, app: Starlette) -> None:
     odd = [
         ev.MessageStarted("r", "r.2", "tool"), ev.BlockStarted("r.2", 0, "text"), ev.BlockDelta("r.2", 0, "odd"),
