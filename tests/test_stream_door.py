@@ -16,12 +16,13 @@ from projector.formats.registry import STREAMS
 from projector.formats.shared.response import ResponseDraft
 from tests.corpus_formats import load
 from tests.shared_data import files, needs_data, read_bytes
+from tests.small_streams import STARTS, Chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from projector.formats.format import StreamFormat
-from tests.small_streams import STARTS, Chunk
+    from projector import events as ev
+    from projector.formats.format import StreamEnd, StreamFormat
 
 RECORDED: Final = {
     "agui": ("agui-benchmark", "**/*.jsonl*"),
@@ -89,6 +90,35 @@ def test_a_broken_chunk_is_read_or_refused_and_nothing_else(name: str) -> None:
     told = [feed_broken(name, STARTS[name], rng) for _ in range(150)]
     assert sum(broken for broken, _ in told) > 300
     assert sum(refused for _, refused in told) > 50
+
+
+def feed_all(name: str, chunks: Iterable[Chunk]) -> tuple[tuple[list[ev.Body], StreamEnd], list[Chunk]]:
+    """What a stream becomes and how it ends, and which of its chunks were refused; all its messages have one name."""
+    stream = STREAMS[name]("r", lambda: "m")
+    bodies: list[ev.Body] = []
+    refused: list[Chunk] = []
+    for chunk in chunks:
+        try:
+            bodies += stream.feed(chunk)
+        except FormatError:
+            refused.append(chunk)
+    return (bodies, stream.end()), refused
+
+
+@pytest.mark.parametrize("name", sorted(STREAMS))
+def test_a_chunk_that_is_refused_leaves_nothing(name: str) -> None:
+    """What follows it becomes what it had become without that chunk."""
+    print("seed", SEED)
+    rng, chunks, seen = random.Random(f"{SEED} refused {name}"), STARTS[name], 0
+    while seen < 60:
+        at = rng.randrange(len(chunks))
+        broken = mutate(chunks[at], rng) if chunks[at] else {}
+        told, refused = feed_all(name, [*chunks[:at], broken, *chunks[at + 1 :]])
+        if not any(chunk is broken for chunk in refused):
+            continue
+        told_without, others = feed_all(name, [*chunks[:at], *chunks[at + 1 :]])
+        assert (broken, told, len(refused)) == (broken, told_without, len(others) + 1)
+        seen += 1
 
 
 @needs_data

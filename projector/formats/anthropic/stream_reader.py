@@ -101,31 +101,24 @@ class AnthropicStream(StreamReader[dict[str, JsonText]]):
         if step is None or (self._draft is None and self._steps > 0):
             return None
         begun = [] if self._draft is not None else self._start({})  # its beginning was missed
-        try:
-            said = step(self, cast("Draft", self._draft), fields)
-        except FormatError:
-            if begun:
-                self._draft, self._steps = None, 0  # nobody is told that it began
-            raise
+        said = step(self, cast("Draft", self._draft), fields)
         return [*begun, ev.RawEvent(_PROVIDER, raw(text))] if said is None else [*begun, *said]
 
     def _close(self) -> list[ev.Body]:
         return [] if self._draft is None else [*self._draft.seal_all(), *self.stop(self._draft, {})]
 
     def _start(self, message: dict[str, JsonText]) -> list[ev.Body]:
-        bodies: list[ev.Body] = []
-        ref = maybe_text(message, "id")
-        if self._draft is not None:
-            if self._draft.ref == ref and not self._draft.blocks:  # the same start once more
-                return []
-            bodies += self._draft.finish("partial")  # a response spliced into another one
+        old, ref = self._draft, maybe_text(message, "id")
+        if old is not None and old.ref == ref and not old.blocks:  # the same start once more
+            return []
         role = maybe_text(message, "role") or "assistant"
         draft: Draft = ResponseDraft(self._run_id, self._mint(), self._steps + 1, ref)
-        bodies += draft.start(role)
+        bodies = draft.start(role)
         bodies += draft.note({name: text for name, text in message.items() if name not in _HANDLED})
         bodies += _use(draft, message.get("usage", "null"))
         for index, block in enumerate(split_array(message.get("content", "[]"))):  # a response that comes whole
             bodies += _start_block(draft, index, block) + draft.seal(index)
+        bodies = bodies if old is None else old.finish("partial") + bodies  # a response spliced into another one
         self._draft, self._steps, self._end = draft, self._steps + 1, StreamEnd("incomplete")
         return bodies
 
@@ -133,14 +126,13 @@ class AnthropicStream(StreamReader[dict[str, JsonText]]):
         """`message_delta`: why it stops, and usage."""
         delta = maybe_object(fields, "delta")
         reason = reason_of(delta.get("stop_reason", "null"))
+        why = maybe_text(maybe_object(delta, "stop_details"), "explanation") or "" if reason == "refusal" else ""
+        used = _use(draft, fields.get("usage", "null"))
         if reason is not None:
             self._conclude(StreamEnd("completed", finish_reason=reason))
         rest = {name: text for name, text in fields.items() if name not in ("type", "delta", "usage")}
-        bodies = draft.note(delta | rest)
-        if reason == "refusal":
-            text = maybe_text(maybe_object(delta, "stop_details"), "explanation") or ""
-            bodies += draft.refuse(Block("refusal", text=text))
-        return bodies + _use(draft, fields.get("usage", "null"))
+        refused = draft.refuse(Block("refusal", text=why)) if reason == "refusal" else []
+        return [*draft.note(delta | rest), *refused, *used]
 
     def stop(self, draft: Draft, fields: dict[str, JsonText]) -> list[ev.Body]:  # noqa: ARG002 - one shape
         """`message_stop`: the response is whole."""
@@ -157,6 +149,10 @@ class AnthropicStream(StreamReader[dict[str, JsonText]]):
         """`content_block_delta`."""
         index, delta = need_whole(fields, "index"), need_object(fields, "delta")
         kind = need_text(delta, "type")
+        text = need_text(delta, _DELTA_TEXT[kind]) if kind in _DELTA_TEXT else ""
+        signature = need_text(delta, "signature") if kind == "signature_delta" else None
+        source = need_object(delta, "citation") if kind == "citations_delta" else {}
+        content = maybe_text(delta, "content") if kind == "compaction_delta" else None
         block, begun = draft.open.get(index), list[ev.Body]()
         if block is None:
             if index < draft.blocks or kind not in _BEGINS_LATE:
@@ -164,17 +160,16 @@ class AnthropicStream(StreamReader[dict[str, JsonText]]):
             block = _Block(*_BEGINS_LATE[kind])  # its beginning was missed
             begun = draft.begin(index, block)
         if kind in _DELTA_TEXT:
-            return begun + draft.grow(block, need_text(delta, _DELTA_TEXT[kind]))
+            return begun + draft.grow(block, text)
         if kind == "signature_delta":
-            block.sign(need_text(delta, "signature"))
-            return []
+            block.sign(signature)
+            return begun
         if kind == "citations_delta":
-            source = need_object(delta, "citation")
             return draft.cite(block.number, f'{{"kind":{source.get("type", "null")},"source":{delta["citation"]}}}')
         if kind == "compaction_delta":
             block.fields |= {name: text for name, text in delta.items() if name != "type"}
             block.changed = True
-            return draft.grow(block, maybe_text(delta, "content") or "")
+            return begun + draft.grow(block, content or "")
         return None
 
     def stop_block(self, draft: Draft, fields: dict[str, JsonText]) -> list[ev.Body] | None:
@@ -217,15 +212,14 @@ class _Block(OpenBlock):
 
 
 def _start_block(draft: Draft, index: int, source: JsonText) -> list[ev.Body]:
-    fields, number = split(source), draft.reserve()
+    fields = split(source)
     theirs = need_text(fields, "type")
     kind = _KINDS.get(theirs, "server_tool_result" if "tool_use_id" in fields else "provider")
     call = "id" if theirs in _KINDS else "tool_use_id"
     ref = None if kind in ("text", "reasoning") or call in fields else theirs
     block = _Block(kind, ref, theirs, fields, source)
-    block.number = number
-    bodies = draft.begin(index, block, maybe_text(fields, "name"), maybe_text(fields, call))
-    return bodies + draft.grow(block, maybe_text(fields, _TEXT_OF.get(theirs, "")) or "")
+    name, call_id, text = (maybe_text(fields, name) for name in ("name", call, _TEXT_OF.get(theirs, "")))
+    return draft.begin(index, block, name, call_id) + draft.grow(block, text or "")
 
 
 def _use(draft: Draft, text: JsonText) -> list[ev.Body]:
@@ -249,4 +243,5 @@ def _use(draft: Draft, text: JsonText) -> list[ev.Body]:
             raw=raw(join_fields(usage)),
         ),
         corrects=("input", "output", "cached", "cache_write") if is_sum else (),
+        totals=usage,
     )

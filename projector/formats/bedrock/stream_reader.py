@@ -129,55 +129,61 @@ class BedrockStream(StreamReader[dict[str, JsonText]]):
     def start_block(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`contentBlockStart`: a tool; text begins with its first delta."""
         index, start = need_whole(fields, "contentBlockIndex"), maybe_object(fields, "start")
+        name = next(iter(start), "")
+        said = need_object(start, name) if start else {}
+        call, called = maybe_text(said, "toolUseId"), maybe_text(said, "name")
+        is_of_server = decode(said.get("type", "null")) == "server_tool_use"
         bodies, draft = self._open()
         if not start:
             return bodies
-        name = next(iter(start), "")
-        said = need_object(start, name)
-        call = maybe_text(said, "toolUseId")
         if name == "toolUse":
-            kind = "tool_call" if decode(said.get("type", "null")) != "server_tool_use" else "server_tool_call"
+            kind = "server_tool_call" if is_of_server else "tool_call"
         else:
             kind = "server_tool_result" if name == "toolResult" else "provider"
         block = _Block(kind, None if call else name)
         block.given = said.get("input", "{}")
         if kind != "tool_call" or said.keys() - _CALL:
             block.parts.append(f"{{{dump(name)}:{start[name]}}}")
-        return [*bodies, *draft.seal(index), *draft.begin(index, block, maybe_text(said, "name"), call)]
+        return [*bodies, *draft.seal(index), *draft.begin(index, block, called, call)]
 
     def grow_block(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`contentBlockDelta`."""
-        bodies, draft = self._open()
         index, delta = need_whole(fields, "contentBlockIndex"), need_object(fields, "delta")
         name = next(iter(delta), "")
+        source = need(delta, name)
         thought = need_object(delta, name) if name == "reasoningContent" else {}
+        signature, text = maybe_text(thought, "signature"), maybe_text(thought, "text") or ""
+        if name == "text":
+            text = need_text(delta, name)
+        elif name == "toolUse":
+            piece = need_object(delta, name)
+            text = need_text(piece, "input") if "input" in piece else ""
+        bodies, draft = self._open()
         kind = "redacted_reasoning" if "redactedContent" in thought else _KINDS.get(name, "provider")
         block = draft.open.get(index)
         if block is None:
             block = _Block(kind)
             bodies += draft.begin(index, block)
-        if name == "text":
-            return bodies + draft.grow(block, need_text(delta, name))
-        if name == "toolUse":
-            piece = need_object(delta, name)
-            return bodies + draft.grow(block, need_text(piece, "input") if "input" in piece else "")
+        if name in ("text", "toolUse"):
+            return bodies + draft.grow(block, text)
         if name == "citation":
-            return bodies + draft.cite(block.number, f'{{"kind":"citation","source":{delta[name]}}}')
+            return bodies + draft.cite(block.number, f'{{"kind":"citation","source":{source}}}')
         if kind == "reasoning":
-            block.sign(maybe_text(thought, "signature"))
-            return bodies + draft.grow(block, maybe_text(thought, "text") or "")
-        block.parts.append(f"{{{dump(name)}:{need(delta, name)}}}")
+            block.sign(signature)
+            return bodies + draft.grow(block, text)
+        block.parts.append(f"{{{dump(name)}:{source}}}")
         return bodies
 
     def stop_block(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`contentBlockStop`."""
+        index = need_whole(fields, "contentBlockIndex")
         bodies, draft = self._open()
-        return bodies + draft.seal(need_whole(fields, "contentBlockIndex"))
+        return bodies + draft.seal(index)
 
     def stop(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`messageStop`: the response is whole."""
-        bodies, draft = self._open()
         reason = reason_of(fields.get("stopReason", "null"))
+        bodies, draft = self._open()
         self._conclude(StreamEnd("completed", finish_reason=reason))
         rest = {name: text for name, text in fields.items() if name not in ("stopReason", _PADDING)}
         bodies += draft.note(rest)

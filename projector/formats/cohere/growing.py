@@ -66,36 +66,37 @@ class Answer(ResponseDraft[OpenBlock]):
     def take_content(self, index: JsonText, content: Mapping[str, JsonText]) -> list[ev.Body]:
         """A content begins, or goes on."""
         kind = next((name for name in TEXT_OF if name in content), maybe_text(content, "type") or "text")
+        text = maybe_text(content, TEXT_OF.get(kind, "")) or ""
         block = self.open.get(("content", index))
         bodies: list[ev.Body] = []
         if block is None:
             block = OpenBlock(KIND_OF.get(kind, "provider"), None if kind in KIND_OF else kind)
             bodies = [*self.hush(), *self.begin(("content", index), block)]
             self._numbers[index] = block.number
-        return bodies + self.grow(block, maybe_text(content, TEXT_OF.get(kind, "")) or "")
+        return bodies + self.grow(block, text)
 
     def take_call(self, index: JsonText, call: Mapping[str, JsonText]) -> list[ev.Body]:
         """A call begins, or its arguments go on."""
         function = maybe_object(call, "function")
+        ref, name, piece = maybe_text(call, "id"), maybe_text(function, "name"), maybe_text(function, "arguments")
         block = self.open.get(("call", index))
         bodies: list[ev.Body] = []
         if block is None:
             block = OpenBlock("tool_call")
-            ref = maybe_text(call, "id")
-            bodies = [*self.hush(), *self.begin(("call", index), block, maybe_text(function, "name"), self.name_call(ref))]
-        return bodies + self.grow(block, maybe_text(function, "arguments") or "")
+            bodies = [*self.hush(), *self.begin(("call", index), block, name, self.name_call(ref))]
+        return bodies + self.grow(block, piece or "")
 
     def take_first_call(self, delta: Mapping[str, JsonText]) -> list[ev.Body]:
         """A piece of a call of the first version: its name, or more of its parameters."""
         key = ("call", delta.get("index", "0"))
+        name, piece = maybe_text(delta, "name"), maybe_text(delta, "parameters")
         block = self.open.get(key)
         bodies: list[ev.Body] = []
         if block is None:
             block = OpenBlock("tool_call")
-            name = maybe_text(delta, "name")
             bodies = [*self.hush(), *self.begin(key, block, name, self.name_call(None))]
             self._first_calls.append((block, name))
-        return bodies + self.grow(block, maybe_text(delta, "parameters") or "")
+        return bodies + self.grow(block, piece or "")
 
     def put_first_calls(self, calls: Iterable[JsonText]) -> list[ev.Body]:
         """The calls of the first version as a whole; those that came in pieces end here."""

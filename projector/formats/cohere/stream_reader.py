@@ -121,11 +121,12 @@ class CohereStream(StreamReader[dict[str, JsonText]]):
     def finish(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`message-end`: why it ends, and usage."""
         delta = need_object(fields, "delta")
+        reason = maybe_text(delta, "finish_reason")
         bodies, draft = self._open()
         bodies += draft.measure(maybe_object(delta, "usage"), delta.get("usage", "null"))
         more = {name: text for name, text in delta.items() if name not in ("finish_reason", "usage", "error")}
         more |= {name: text for name, text in fields.items() if name not in _PADDING}
-        return bodies + draft.note(more) + self._finish(draft, maybe_text(delta, "finish_reason"), delta.get("error"))
+        return bodies + draft.note(more) + self._finish(draft, reason, delta.get("error"))
 
     def speak(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`text-generation`."""
@@ -147,8 +148,11 @@ class CohereStream(StreamReader[dict[str, JsonText]]):
     def call_piece(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`tool-calls-chunk`: of the plan, or of a call."""
         delta = maybe_object(fields, "tool_call_delta")
+        plan = maybe_text(fields, "text") or maybe_text(delta, "text") or ""
+        for name in ("name", "parameters"):
+            maybe_text(delta, name)
         bodies, draft = self._open()
-        bodies += draft.plan(maybe_text(fields, "text") or maybe_text(delta, "text") or "")
+        bodies += draft.plan(plan)
         return bodies + (draft.take_first_call(delta) if delta.keys() & {"name", "parameters"} else [])
 
     def calls(self, fields: dict[str, JsonText]) -> list[ev.Body]:

@@ -12,6 +12,21 @@ _STEP: Final = re.compile(r"""\.([^.\[\]]+)|\[(\d{1,9})\]|\['((?:[^'\\]|\\.)*)'\
 _VALUES: Final = ("stringValue", "numberValue", "boolValue", "nullValue", "structValue", "listValue")
 
 
+Partial = tuple[str, str | None, str]
+"""A path, of which sort its value is, and the text or JSON of it."""
+
+
+def read_partials(sources: list[JsonText]) -> list[Partial]:
+    """What `partialArgs` say. Raises `InvalidJson`, `FormatError`."""
+    partials: list[Partial] = []
+    for source in sources:
+        fields = split(source)
+        name = next((name for name in _VALUES if name in fields), None)
+        value = "" if name is None else need_text(fields, name) if name == "stringValue" else fields[name]
+        partials.append((need_text(fields, "jsonPath") if "jsonPath" in fields else "", name, value))
+    return partials
+
+
 class _Leaf:
     """A value: the pieces of a text, or JSON text as it came."""
 
@@ -30,18 +45,16 @@ class Arguments:
         self._root: dict[str, Any] = {}
         self._is_bad = False
 
-    def take(self, partials: list[JsonText]) -> None:
+    def take(self, partials: list[Partial]) -> None:
         """The values of one chunk. A text that goes on is joined to what its path has."""
-        for partial in partials:
-            fields = split(partial)
-            leaf = self._leaf(need_text(fields, "jsonPath") if "jsonPath" in fields else "")
-            name = next((name for name in _VALUES if name in fields), None)
+        for path, name, value in partials:
+            leaf = self._leaf(path)
             if leaf is None or name is None:
                 self._is_bad = True
             elif name == "stringValue":
-                leaf.pieces.append(need_text(fields, name))
+                leaf.pieces.append(value)
             else:
-                leaf.given = "null" if name == "nullValue" else fields[name]
+                leaf.given = "null" if name == "nullValue" else value
 
     def text(self) -> JsonText | None:
         """All of them as a JSON object, None where they do not fit together."""

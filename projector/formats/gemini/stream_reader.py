@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from projector import events as ev
 from projector.formats.format import FormatError, StreamEnd
-from projector.formats.gemini.arguments import Arguments
+from projector.formats.gemini.arguments import Arguments, read_partials
 from projector.formats.shared.payloads import opaque
 from projector.formats.shared.response import OpenBlock, ResponseDraft
-from projector.formats.shared.stream import StreamReader, maybe_text, maybe_whole, need_object, need_text
+from projector.formats.shared.stream import StreamReader, maybe_text, need_object, need_text, sum_of
 from projector.json_text import InvalidJson, JsonText, decode, join_fields, raw, split, split_array
 from projector.message import Block
 
@@ -83,17 +83,23 @@ class GeminiStream(StreamReader[dict[str, JsonText]]):
         first = next((item for item in candidates if decode(item.get("index", "null")) in (None, 0)), {})
         sources = split_array(split(first.get("content", "{}")).get("parts", "[]"))
         parts = [split(source) for source in sources]
+        cited = split_array(split(first.get("groundingMetadata", "{}")).get("groundingChunks", "[]"))
+        end = _end_of(fields, first)
+        if [part.keys() for part in parts] != [{"text"}]:
+            trial = _Draft(self._run_id, "", 0, ref)
+            for part, source in zip(parts, sources, strict=True):
+                trial.take_part(part, source)
         bodies, draft = self._draft_of(ref, has_content=bool(parts) or "promptFeedback" in fields)
+        used = draft.measure(fields.get("usageMetadata", "null"))  # the last that may raise
         for part, source in zip(parts, sources, strict=True):
             bodies += draft.take_part(part, source)
         bodies += draft.note_news({name: value for name, value in fields.items() if name not in _OF_RESPONSE})
         bodies += draft.note_news({name: value for name, value in first.items() if name not in _OF_CANDIDATE})
-        bodies += draft.ground(first.get("groundingMetadata"))
-        bodies += draft.measure(fields.get("usageMetadata", "null"))
+        bodies += draft.ground(cited) + used
         if any(item is not first for item in candidates):
             bodies += draft.note_news({"other_candidates": str(len(candidates) - bool(first))})
             bodies.append(ev.RawEvent(PROVIDER, raw(text)))
-        return bodies + self._finish(draft, fields, first)
+        return bodies + self._finish(draft, *end)
 
     def _close(self) -> list[ev.Body]:
         return self._end_of(self._draft)
@@ -107,17 +113,23 @@ class GeminiStream(StreamReader[dict[str, JsonText]]):
         self._draft = draft
         return bodies, draft
 
-    def _finish(self, draft: _Draft, fields: dict[str, JsonText], candidate: dict[str, JsonText]) -> list[ev.Body]:
-        feedback = split(fields.get("promptFeedback", "{}"))
-        reason = _reason(candidate, "finishReason", _FINISHED) or _reason(feedback, "blockReason", _BLOCKED)
+    def _finish(self, draft: _Draft, reason: str | None, refusal: str | None) -> list[ev.Body]:
         if reason is None or draft.is_finished:
             return []
-        bodies: list[ev.Body] = []
-        if reason in _REFUSED or _reason(feedback, "blockReason", _BLOCKED) is not None:
-            why = candidate.get("finishMessage") or feedback.get("blockReasonMessage") or '""'
-            bodies += draft.refuse(Block("refusal", text=need_text({"finishMessage": why}, "finishMessage")))
+        bodies = [] if refusal is None else draft.refuse(Block("refusal", text=refusal))
         self._conclude(StreamEnd("completed", finish_reason=reason))
         return [*bodies, *draft.seal_all(), *draft.finish("complete")]
+
+
+def _end_of(fields: dict[str, JsonText], candidate: dict[str, JsonText]) -> tuple[str | None, str | None]:
+    """Why a response ends, None where it goes on, and what is said of a refusal. Raises `InvalidJson`, `FormatError`."""
+    feedback = split(fields.get("promptFeedback", "{}"))
+    blocked = _reason(feedback, "blockReason", _BLOCKED)
+    reason = _reason(candidate, "finishReason", _FINISHED) or blocked
+    if reason is None or (reason not in _REFUSED and blocked is None):
+        return reason, None
+    why = candidate.get("finishMessage") or feedback.get("blockReasonMessage") or '""'
+    return reason, need_text({"finishMessage": why}, "finishMessage")
 
 
 def _reason(fields: dict[str, JsonText], name: str, names: tuple[str, ...]) -> str | None:
@@ -150,17 +162,18 @@ class _Draft(ResponseDraft[OpenBlock]):
         signature = maybe_text(part, "thoughtSignature")
         if "functionCall" in part and part.keys() <= _CALL:
             return self.hush() + self._take_call(need_object(part, "functionCall"), signature, source)
-        before = self._end_call()
         if "text" in part and part.keys() <= _TEXT:
             kind: BlockKind = "reasoning" if decode(part.get("thought", "null")) is True else "text"
-            return before + self._take_text(kind, part, signature, source)
+            text = maybe_text(part, "text") if signature is None else need_text(part, "text")
+            return self._end_call() + self._take_text(kind, text or "", signature, source)
+        before = self._end_call()
         return before + self.hush() + self._take_other(part, signature, source)
 
-    def ground(self, grounding: JsonText | None) -> list[ev.Body]:
+    def ground(self, chunks: list[JsonText]) -> list[ev.Body]:
         """The sources of an answer, at its text; where they apply stays in the message's metadata."""
-        if grounding is None or self.last_text is None:
+        if self.last_text is None:
             return []
-        news = [chunk for chunk in split_array(split(grounding).get("groundingChunks", "[]")) if chunk not in self._cited]
+        news = [chunk for chunk in chunks if chunk not in self._cited]
         self._cited.update(news)
         return [body for chunk in news for body in self.cite(self.last_text, f'{{"kind":"grounding","source":{chunk}}}')]
 
@@ -172,32 +185,31 @@ class _Draft(ResponseDraft[OpenBlock]):
         said = {name: text for name, text in split(usage).items() if text != "null"} if usage != "null" else {}
         if not said:
             return []
-        self.add_up(said, corrects=("promptTokenCount",))
+        totals = self.add_up(said, corrects=("promptTokenCount",))
         body = ev.RunUsage(
             run_id="",
             request_id="",
-            input=self._count("promptTokenCount", "toolUsePromptTokenCount"),
-            output=self._count("candidatesTokenCount", "thoughtsTokenCount"),
-            cached=self._count("cachedContentTokenCount"),
-            reasoning=self._count("thoughtsTokenCount"),
-            raw=raw(join_fields(self.totals)),
+            input=sum_of(totals, "promptTokenCount", "toolUsePromptTokenCount"),
+            output=sum_of(totals, "candidatesTokenCount", "thoughtsTokenCount"),
+            cached=sum_of(totals, "cachedContentTokenCount"),
+            reasoning=sum_of(totals, "thoughtsTokenCount"),
+            raw=raw(join_fields(totals)),
         )
-        return self.use(body, corrects=("input",))
+        return self.use(body, corrects=("input",), totals=totals)
 
     def refuse(self, block: Block) -> list[ev.Body]:
         """What goes on is whole before it."""
         return [*self.hush(), *self._end_call(), *super().refuse(block)]
 
-    def _take_text(self, kind: BlockKind, part: dict[str, JsonText], signature: str | None, source: JsonText) -> list[ev.Body]:
+    def _take_text(self, kind: BlockKind, text: str, signature: str | None, source: JsonText) -> list[ev.Body]:
         if signature is not None:
-            text = need_text(part, "text")
             return self.hush() + self.put(Block(kind, text=text, signature=signature, opaque=opaque(PROVIDER, source)))
-        text = maybe_text(part, "text") or ""
         return self.say(kind, None, text) if text else []
 
     def _take_call(self, call: dict[str, JsonText], signature: str | None, source: JsonText) -> list[ev.Body]:
         bodies: list[ev.Body] = []
         going_on = decode(call.get("willContinue", "null")) is True
+        partials = read_partials(split_array(call.get("partialArgs", "[]")))
         if "name" not in call and self._call is None:  # the end of a call that has ended, or nothing we know
             return self._take_other({"functionCall": "null"}, signature, source) if call else []
         if "name" in call or self._call is None:
@@ -216,7 +228,7 @@ class _Draft(ResponseDraft[OpenBlock]):
             self._call = _Call(signature, kept)
             bodies += self.begin("call", self._call, name, ref)
         if "partialArgs" in call:
-            self._call.arguments.take(split_array(call["partialArgs"]))
+            self._call.arguments.take(partials)
             bodies += self.grow(self._call, call["partialArgs"], "partialArgs")
         return bodies if going_on else bodies + self._end_call()
 
@@ -251,7 +263,3 @@ class _Draft(ResponseDraft[OpenBlock]):
             return []
         self._call.whole, self._call = self._call.arguments.text() or "", None
         return self.seal("call")
-
-    def _count(self, *names: str) -> int | None:
-        counts = [maybe_whole(self.totals, name) or 0 for name in names if name in self.totals]
-        return sum(counts) if counts else None

@@ -22,7 +22,7 @@ from projector.formats.gemini_interactions.parts import (
 from projector.formats.shared.fields import Fields, is_whole, says_nothing
 from projector.formats.shared.payloads import opaque
 from projector.formats.shared.response import OpenBlock, ResponseDraft, is_same
-from projector.formats.shared.stream import maybe_text, maybe_whole, need_text
+from projector.formats.shared.stream import maybe_text, need_text, sum_of
 from projector.json_text import JsonText, decode, dump, join_fields, raw, split, split_array, text_of
 
 if TYPE_CHECKING:
@@ -136,16 +136,18 @@ class Answer(ResponseDraft["_Step"]):
     def begin_step(self, index: JsonText, source: JsonText) -> list[ev.Body]:
         """A step begins, with what is said of it already."""
         fields = split(source)
-        kind = self._types[index] = need_text(fields, "type")
+        kind = need_text(fields, "type")
+        contents = split_array(_list(fields, "content")) if kind == OUTPUT else []
+        block = _Step(kind, fields)
+        block.name(), block.call_id(), block.summary()  # they may raise
+        self._types[index] = kind
         self._blocks.pop(index, None)  # an index that is used once more
         bodies = self.seal(index)
         if kind == OUTPUT:
-            contents = split_array(_list(fields, "content"))
             return bodies + [body for content in contents for body in self._take_content(index, content)]
         if kind == "text" or kind in MEDIA:
             is_empty = says_nothing(fields.get("text", '""')) and not fields.keys() & {"data", "uri"}
             return bodies if is_empty else bodies + self._take_content(index, source)
-        block = _Step(kind, fields)
         self._blocks[index] = [block]
         if kind == CALL and "name" not in fields:  # the older form names it in its delta
             self.open[index] = block
@@ -197,17 +199,18 @@ class Answer(ResponseDraft["_Step"]):
         """Thoughts and what tools were told stand beside the totals, what is cached lies inside."""
         if says_nothing(text):
             return []
-        self.totals |= {name: count for name, count in split(text).items() if not says_nothing(count)}
+        totals = self.totals | {name: count for name, count in split(text).items() if not says_nothing(count)}
         return self.use(
             ev.RunUsage(
                 run_id="",
                 request_id="",
-                input=self._count("total_input_tokens", "total_tool_use_tokens"),
-                output=self._count("total_output_tokens", "total_thought_tokens", "total_reasoning_tokens"),
-                cached=self._count("total_cached_tokens"),
-                reasoning=self._count("total_thought_tokens", "total_reasoning_tokens"),
-                raw=raw(join_fields(self.totals)),
-            )
+                input=sum_of(totals, "total_input_tokens", "total_tool_use_tokens"),
+                output=sum_of(totals, "total_output_tokens", "total_thought_tokens", "total_reasoning_tokens"),
+                cached=sum_of(totals, "total_cached_tokens"),
+                reasoning=sum_of(totals, "total_thought_tokens", "total_reasoning_tokens"),
+                raw=raw(join_fields(totals)),
+            ),
+            totals=totals,
         )
 
     def _begin(self, index: JsonText, block: _Step) -> list[ev.Body]:
@@ -240,10 +243,6 @@ class Answer(ResponseDraft["_Step"]):
         number = self._texts.get(index, self.last_text)
         given = split_array(_list(fields, "annotations"))
         return [] if number is None else [body for one in given for body in self.cite(number, citation(one))]
-
-    def _count(self, *names: str) -> int | None:
-        counts = [maybe_whole(self.totals, name) or 0 for name in names if name in self.totals]
-        return sum(counts) if counts else None
 
 
 class _Step(OpenBlock):

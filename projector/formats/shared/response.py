@@ -117,7 +117,7 @@ class ResponseDraft(Generic[B]):
         return [self.started(block, name, tool_call_id, media_type)]
 
     def reserve(self) -> int:
-        """The next place in the message, for a block that begins later, or whose beginning can't be read."""
+        """The next place in the message, for a block that begins later."""
         self.blocks += 1
         return self.blocks - 1
 
@@ -217,13 +217,17 @@ class ResponseDraft(Generic[B]):
         self.noted |= news
         return self._annotate(news)
 
-    def use(self, usage: ev.RunUsage, *, corrects: Collection[str] = ()) -> list[ev.Body]:
-        """Tokens of this response so far, in the provider's own totals; whose they are is filled in.
+    def use(
+        self, usage: ev.RunUsage, *, corrects: Collection[str] = (), totals: dict[str, JsonText] | None = None
+    ) -> list[ev.Body]:
+        """Tokens of this response so far, in the provider's own `totals`; whose they are is filled in.
 
         They are counts of what was spent, so they never fall, and what is left out or null stays as it was; but for
         those that the provider estimates first and `corrects` later. Nothing where nothing is new.
         """
         before = self.used
+        if totals is not None:
+            self.totals = totals
         if before is not None:
             counts = {name: _most(getattr(before, name), getattr(usage, name)) for name in _COUNTS}
             told = {name: value for name in corrects if (value := getattr(usage, name)) is not None}
@@ -235,12 +239,13 @@ class ResponseDraft(Generic[B]):
 
     def add_up(self, said: Mapping[str, JsonText], *, corrects: Collection[str] = ()) -> dict[str, JsonText]:
         """The totals that a provider tells piece by piece: null says nothing, and no count falls that it does not correct."""
+        totals = dict(self.totals)
         for name, text in said.items():
-            known = decode(self.totals[name]) if name in self.totals and name not in corrects else None
+            known = decode(totals[name]) if name in totals and name not in corrects else None
             value = decode(text)
             if value is not None and not (_is_count(known) and _is_count(value) and value < known):
-                self.totals[name] = text
-        return self.totals
+                totals[name] = text
+        return totals
 
     def refuse(self, block: Block) -> list[ev.Body]:
         """A refusal, which has no block in most streams; without one an empty message would vanish."""

@@ -41,11 +41,13 @@ class StreamReader(ABC, Generic[F]):
         self._mint = mint
         self._steps = 0
         self._end = StreamEnd("incomplete")
+        self._draft: ResponseDraft[Any] | None = None
+        """The response under way, where a format has one."""
 
     def feed(self, chunk: bytes | str | dict[str, Any]) -> list[ev.Body]:
         """The events that one chunk becomes: its JSON text (the `data` of an SSE event), or the parsed form.
 
-        Raises `FormatError` for what is no chunk of this format.
+        Raises `FormatError` for what is no chunk of this format; the stream stands where it stood then.
         """
         try:
             text = _text_of(chunk)
@@ -57,9 +59,13 @@ class StreamReader(ABC, Generic[F]):
             raise FormatError(f"{self.EXPECTED} ({why})") from error
         except InvalidJson as error:
             raise self._refusal(error) from error
+        before, is_over = (self._draft, self._steps, self._end), self._draft is None or self._draft.is_finished
         try:
             bodies = self._take(kind, fields, text)
         except (FormatError, InvalidJson) as error:
+            self._draft, self._steps, self._end = before  # nobody is told of a response that began
+            if self._draft is not None:
+                self._draft.is_finished = is_over
             raise FormatError(f"{self.CALLED.format(kind)} lacks what it needs ({error})") from error
         return [ev.RawEvent(self.PROVIDER, raw(text))] if bodies is None else bodies
 
@@ -73,7 +79,10 @@ class StreamReader(ABC, Generic[F]):
 
     @abstractmethod
     def _take(self, kind: str, fields: F, text: JsonText) -> list[ev.Body] | None:
-        """The events of a chunk; None for one that nobody knows. Raises `InvalidJson`, `FormatError`."""
+        """The events of a chunk; None for one that nobody knows. Raises `InvalidJson`, `FormatError`.
+
+        What it needs is read before anything is changed in a response that has begun.
+        """
 
     def _close(self) -> list[ev.Body]:
         """The events of `[DONE]`: whatever is open is whole, though the provider's own end was left out."""
@@ -166,6 +175,12 @@ def maybe_whole(fields: Mapping[str, JsonText], name: str) -> int | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
         raise _wrong(fields, name, "a whole number")
     return value
+
+
+def sum_of(counts: Mapping[str, JsonText], *names: str) -> int | None:
+    """The sum of those that are there; None where none is. Raises `FormatError`."""
+    found = [maybe_whole(counts, name) or 0 for name in names if name in counts]
+    return sum(found) if found else None
 
 
 def need_object(fields: Mapping[str, JsonText], name: str) -> dict[str, JsonText]:
