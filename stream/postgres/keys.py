@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Final
 
 from stream.errors import CorruptEvent
 from stream.tables.bounds import check_bounds, watermark_of
+from stream.tables.known import Known, without_oldest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from stream.admission import Append, Watermark
+    from stream.admission import Append
     from stream.postgres.database import PostgresDatabase
-    from stream.records import Producer
 
 Damages = dict[tuple[str, str], CorruptEvent]
 """By stream, and by producer where only its row is damaged."""
 
-_MAX_CACHED: Final = 50_000
 _LOOK_STREAMS: Final = "SELECT name, id, head, floor, origin, guard FROM streams WHERE name = ANY($1::text[])"
 _ADD_STREAMS: Final = """
 INSERT INTO streams (name) SELECT n FROM unnest($1::text[]) AS n
@@ -41,28 +39,6 @@ class Stream:
         self.key, self.head, self.floor = key, head, floor
 
 
-class Known:
-    """A producer's key, and its newest append as this process last saw it; before the first one the epoch is -1."""
-
-    __slots__ = ("epoch", "key", "seq")
-
-    def __init__(self, key: int, watermark: Watermark | None) -> None:
-        self.key = key
-        self.epoch = -1 if watermark is None else watermark.epoch
-        self.seq = -1 if watermark is None else watermark.seq
-
-    def goes_on_with(self, producer: Producer, planned: tuple[int, int] | None) -> bool:
-        """Whether this looks like its next append, behind what is planned of it."""
-        epoch, seq = planned or (self.epoch, self.seq)
-        if producer.epoch == epoch:
-            return producer.seq == seq + 1
-        return producer.epoch > epoch and producer.seq == 0
-
-    def note(self, producer: Producer) -> None:
-        """It has appended this."""
-        self.epoch, self.seq = max((self.epoch, self.seq), (producer.epoch, producer.seq))
-
-
 class KeyCache:
     """Looks keys up once, and makes them where there are none; many at a time."""
 
@@ -72,10 +48,7 @@ class KeyCache:
 
     def trim(self) -> None:
         """Forgets the older half when it is too much: it is only a cache."""
-        if len(self.streams) > _MAX_CACHED:
-            self.streams = dict(itertools.islice(self.streams.items(), _MAX_CACHED // 2, None))
-        if len(self.producers) > _MAX_CACHED:
-            self.producers = dict(itertools.islice(self.producers.items(), _MAX_CACHED // 2, None))
+        self.streams, self.producers = without_oldest(self.streams), without_oldest(self.producers)
 
     def forget(self, names: Iterable[str]) -> None:
         """What is known of these may be wrong."""
@@ -132,7 +105,8 @@ class KeyCache:
                     except CorruptEvent as damage:
                         damages[stream_id, name] = damage
                     else:
-                        self.producers[stream, name] = Known(key, watermark)
+                        epoch, seq = (None, None) if watermark is None else (watermark.epoch, watermark.seq)
+                        self.producers[stream, name] = Known(key, epoch, seq)
                 left = [place for place in left if place not in self.producers and (places[place], place[1]) not in damages]
                 if not left:
                     return

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import msgspec
 
 from stream.admission import Append
-from stream.postgres.keys import Known, Stream
+from stream.postgres.keys import Stream
 from stream.records import AppendResult
+from stream.tables.known import Known
 
 
 class Place(NamedTuple):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Final
 
 from stream.tables.bounds import check_bounds
+from stream.tables.known import Known, without_oldest
 
 if TYPE_CHECKING:
     from stream.admission import Append
     from stream.database import Sql
-    from stream.records import Producer
 
-_MAX_CACHED: Final = 50_000
 _LOOK_STREAM: Final = """
 SELECT id, head, floor, origin, guard, (SELECT count(*) FROM (SELECT 1 FROM appends WHERE stream = id LIMIT 256))
 FROM streams WHERE name = ?"""
@@ -32,27 +30,6 @@ class Stream:
         self.is_due = False
 
 
-class Known:
-    """A producer's key, and its newest append as this process last saw it; before the first one the epoch is -1."""
-
-    __slots__ = ("epoch", "key", "seq")
-
-    def __init__(self, key: int, epoch: int | None, seq: int | None) -> None:
-        self.key = key
-        self.epoch = -1 if epoch is None else epoch
-        self.seq = -1 if seq is None else seq
-
-    def goes_on_with(self, producer: Producer) -> bool:
-        """Whether this looks like its next append."""
-        if producer.epoch == self.epoch:
-            return producer.seq == self.seq + 1
-        return producer.epoch > self.epoch and producer.seq == 0
-
-    def note(self, producer: Producer) -> None:
-        """It has appended this."""
-        self.epoch, self.seq = max((self.epoch, self.seq), (producer.epoch, producer.seq))
-
-
 class KeyCache:
     """Looks keys up once, and makes them where there are none."""
 
@@ -62,10 +39,7 @@ class KeyCache:
 
     def trim(self) -> None:
         """Forgets the older half when it is too much: it is only a cache."""
-        if len(self.streams) > _MAX_CACHED:
-            self.streams = dict(itertools.islice(self.streams.items(), _MAX_CACHED // 2, None))
-        if len(self.producers) > _MAX_CACHED:
-            self.producers = dict(itertools.islice(self.producers.items(), _MAX_CACHED // 2, None))
+        self.streams, self.producers = without_oldest(self.streams), without_oldest(self.producers)
 
     def has(self, append: Append) -> bool:
         """Whether its keys are known."""
