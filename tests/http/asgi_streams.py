@@ -25,6 +25,8 @@ class Answer:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.body = b""
+        self.pieces = 0
+        """How many pieces of the body have come, heartbeats too."""
         self.is_whole = False
         self.failure: Exception | None = None
         """What the application raised, which a server would log."""
@@ -42,6 +44,7 @@ class Answer:
             self.headers = {name.decode().lower(): value.decode() for name, value in message["headers"]}
         else:
             self.body += message.get("body", b"")
+            self.pieces += 1
             self.is_whole = not message.get("more_body", False)
         self._moved.set()
 
@@ -50,6 +53,13 @@ class Answer:
         async with asyncio.timeout(LONGEST_S):
             while said not in self.body:
                 assert not self.is_over.is_set(), self.body
+                self._moved.clear()
+                await self._moved.wait()
+
+    async def more_than(self, pieces: int) -> None:
+        """Returns when more pieces of the body have come than that, or nothing comes any more."""
+        async with asyncio.timeout(LONGEST_S):
+            while self.pieces <= pieces and not self.is_over.is_set():
                 self._moved.clear()
                 await self._moved.wait()
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-HTTP: Final = httpx.Client(verify=False, limits=httpx.Limits(max_keepalive_connections=0))
+HTTP: Final = httpx.Client(verify=False, timeout=30, limits=httpx.Limits(max_keepalive_connections=0))
 """For all tests: to make one takes longer than a request. No connection outlives its request, so none is of a dead server."""
 
 

@@ -87,7 +87,9 @@ async def follow_page(
         async with ask(app, "GET", f"/v1/chat/c/stream{query}") as answer:
             await answer.until(begins_with.encode())
             while left and not answer.is_over.is_set():
+                pieces = answer.pieces
                 await ledger.record("c", [to_event(left.pop(0))])
+                await answer.more_than(pieces)  # who has to come back comes back before the next one
                 await answer.settle()
             if not left:
                 await answer.end()
