@@ -119,7 +119,8 @@ class NatsCluster:
 
     def __init__(self, *, more: str = "", secret: bool = False) -> None:
         routes = free_ports(3)
-        said = "routes: [" + ", ".join(f"nats://127.0.0.1:{port}" for port in routes) + f"], no_advertise: {str(secret).lower()}"
+        others = ", ".join(f"nats://127.0.0.1:{port}" for port in routes)
+        said = f"routes: [{others}], no_advertise: {str(secret).lower()}"
         self.nodes = [
             NatsServer(name=f"n{n}", more=f'cluster {{ name: C, listen: "127.0.0.1:{port}", {said} }}\n{more}')
             for n, port in enumerate(routes)
