@@ -9,8 +9,8 @@ import msgspec
 
 from ledger.exports import with_media
 from ledger.http.agui_pieces import fit, in_pieces
-from ledger.http.watched import events_behind, look_at
-from projector.formats.agui.stream_events import WITHDRAWN
+from ledger.http.watched import events_behind, look_at, redacted_behind
+from projector.formats.agui.stream_events import WITHDRAWN, withdrawn
 from projector.formats.agui.stream_writer import AguiStreamWriter
 from projector.formats.agui.writer import write
 from projector.json_text import InvalidJson, decode, dump
@@ -123,8 +123,12 @@ class Agui:
             while watched.run is not None and wire[-1]["type"] not in _ENDS:
                 async with aclosing(events_behind(self._service, watched)) as batches:
                     async for batch in batches:
-                        wire = _until_end(writer, batch)
+                        wire, last = _until_end(writer, batch)
                         thoughts += _thoughts(wire)
+                        if last is not None and wire and wire[-1]["type"] in _ENDS:
+                            yield _frames(wire[:-1])
+                            gone = await redacted_behind(self._service, watched.conversation, last)
+                            wire = withdrawn(gone) or wire[-1:]
                         yield _frames(wire)  # what says nothing here is a heartbeat
                         if wire and (wire[-1]["type"] in _ENDS or _is_withdrawn(wire[-1])):
                             break
@@ -169,14 +173,15 @@ def _thoughts(wire: Wire) -> list[str]:
     return [message["id"] for message in told if message["role"] == "reasoning"] + begun
 
 
-def _until_end(writer: AguiStreamWriter, batch: Iterable[Event]) -> Wire:
-    """What a batch says, as far as the run goes on or all that it says counts."""
+def _until_end(writer: AguiStreamWriter, batch: Iterable[Event]) -> tuple[Wire, Event | None]:
+    """What a batch says, as far as the run goes on or all that it says counts, and the last of its events that says it."""
     wire: Wire = []
-    for event in batch:
-        wire += writer.feed(event)
+    last: Event | None = None
+    for last in batch:
+        wire += writer.feed(last)
         if wire and (wire[-1]["type"] in _ENDS or _is_withdrawn(wire[-1])):
             break
-    return wire
+    return wire, last
 
 
 def _is_withdrawn(event: dict[str, Any]) -> bool:
