@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from ledger.errors import LedgerError
 from ledger.exports import with_media
 from ledger.http.agui_pieces import fit, in_pieces
 from ledger.http.watched import events_behind, look_at, redacted_behind
@@ -19,7 +20,8 @@ from stream import Diverged, Truncated
 from stream.http import EventStream, Problem
 from stream.http.bodies import read_body
 from stream.http.openapi import EVENTS, TEXT, Content, describe
-from stream.http.sse import frame
+from stream.http.sse import BrokenOff, frame
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Request], Awaitable[EventStream]]
 
+_LOG: Final = Logger("tailfold.http")
 MAX_SHOWN: Final = 1000
 _ENDS: Final = ("RUN_FINISHED", "RUN_ERROR")
 _OVERTAKEN: Final = {
@@ -134,7 +137,11 @@ class Agui:
                             break
                 if wire[-1]["type"] not in _ENDS:
                     yield _frames(writer.close())
-                    writer, watched, wire = await self._anew(watched.conversation, watched.run.run_id, thoughts)
+                    try:
+                        writer, watched, wire = await self._anew(watched.conversation, watched.run.run_id, thoughts)
+                    except (LedgerError, Problem) as error:  # an operator mends that, and the client comes back
+                        _LOG.error("http.replay_failed", conversation=watched.conversation, error=type(error).__name__)
+                        raise BrokenOff from error
                     yield _frames(wire)
         except (Truncated, Diverged):
             yield _frames([_OVERTAKEN])

@@ -147,6 +147,23 @@ async def test_a_page_is_told_of_what_was_redacted_under_an_id_that_another_run_
     assert (page.failure, page.is_whole) == (None, False)
 
 
+async def test_who_can_not_be_told_anew_what_stands_is_broken_off(ledger: Ledger, app: Starlette) -> None:
+    """A message before is damaged: the next request is told so, and no traceback is."""
+    async with ledger.run("c", run_id="before") as run:
+        ref = await run.message("user", "hi")
+    await ledger.transcript("c")
+    await ledger.record("c", [to_event(body) for body in [ev.RunStarted("r", ref, "submit", "r"), *BEGUN[1:]]])
+    async with connect(app) as agent:
+        await agent.until(b"TEXT_MESSAGE_START")
+        await ledger.tables.database.write(lambda sql: sql("UPDATE messages SET crc = crc + 1"))
+        await ledger.record("c", [to_event(ev.MessageRedacted("r.1", raw("[]")))])
+        await agent.end()
+    assert (agent.failure, agent.is_whole) == (None, False)
+    async with connect(app) as agent:
+        await agent.end()
+    assert (agent.failure, agent.status) == (None, 500)
+
+
 async def test_a_message_of_a_tool_that_speaks_is_not_shown(ledger: Ledger, app: Starlette) -> None:
     odd = [
         ev.MessageStarted("r", "r.2", "tool"), ev.BlockStarted("r.2", 0, "text"), ev.BlockDelta("r.2", 0, "odd"),
