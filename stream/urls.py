@@ -5,8 +5,14 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_SECRETS: Final = re.compile(r"(?<=[?&])[^=&]*(?:pass|token|secret|system)[^=&]*=[^&]*(?:&[^=&]*(?=&|\Z))*&?", re.IGNORECASE)
-"""A secret with what stands behind an & that was not written as %26, up to the next option."""
+_KNOWN: Final = (
+    "schema|dialect|wake|stream|replicas|shards|sync|monitor|host|port|user|dbname|database|application_name|options|service"
+    "|target_session_attrs|krbsrvname|gsslib|connect_timeout|channel_binding|ssl(?:mode|cert|key|rootcert|crl|negotiation)"
+)
+_SECRETS: Final = re.compile(
+    rf"(?<=[?&])[^=&]*(?:pass|token|secret|system)[^=&]*=[^&]*(?:&(?!(?:{_KNOWN})=)[^&]*)*&?", re.IGNORECASE
+)
+"""A secret with what stands behind an & that was not written as %26, up to the next option that is known as one."""
 _SERVER: Final = re.compile(r"(?:postgresql|postgres|nats):(?=.*[/@])/*", re.IGNORECASE)
 _SCHEME: Final = re.compile(rf"{_SERVER.pattern}|.*?://", re.IGNORECASE | re.DOTALL)
 _POSTGRES: Final = ("postgresql://", "postgres://")

@@ -115,13 +115,14 @@ class NatsServer:
 
 
 class NatsCluster:
-    """Three servers, each of which may be killed."""
+    """Three servers, each of which may be killed. Where they are `secret` none names the others to who connects to it."""
 
-    def __init__(self, *, more: str = "") -> None:
+    def __init__(self, *, more: str = "", secret: bool = False) -> None:
         routes = free_ports(3)
-        said = ", ".join(f"nats://127.0.0.1:{port}" for port in routes)
+        others = ", ".join(f"nats://127.0.0.1:{port}" for port in routes)
+        said = f"routes: [{others}], no_advertise: {str(secret).lower()}"
         self.nodes = [
-            NatsServer(name=f"n{n}", more=f'cluster {{ name: C, listen: "127.0.0.1:{port}", routes: [{said}] }}\n{more}')
+            NatsServer(name=f"n{n}", more=f'cluster {{ name: C, listen: "127.0.0.1:{port}", {said} }}\n{more}')
             for n, port in enumerate(routes)
         ]
 
@@ -146,9 +147,9 @@ class NatsCluster:
 
 
 @contextlib.contextmanager
-def three_running(*, more: str = "") -> Iterator[NatsCluster]:
+def three_running(*, more: str = "", secret: bool = False) -> Iterator[NatsCluster]:
     """Three servers while the block lasts."""
-    cluster = NatsCluster(more=more)
+    cluster = NatsCluster(more=more, secret=secret)
     try:
         cluster.start()
         yield cluster

@@ -91,6 +91,44 @@ async def test_a_hold_waits_for_a_floor_that_rises_in_another_file(tmp_path: Pat
         assert seen == [done.floor] == [done.head]
 
 
+@pytest.mark.parametrize("leaves", [False, True], ids=["waits", "leaves"])
+async def test_a_hold_waits_also_for_a_floor_that_takes_long_to_rise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, leaves: bool
+) -> None:
+    """As where a server is gone for some seconds. Whoever leaves meanwhile has cut nothing."""
+    monkeypatch.setattr(holds, "_FLOOR_LEASE_MS", 200)
+    async with open_at(tmp_path, "two files") as ledger, open_at(tmp_path, "two files") as other:
+        await say(ledger, "one")
+        truncate, bounds, risen = ledger.store.truncate, ledger.store.bounds, asyncio.Event()
+        begun = asyncio.Event()
+
+        async def rise(stream_id: str, through: int) -> Any:
+            await asyncio.sleep(0.8)
+            bounds_then = await truncate(stream_id, through=through)
+            risen.set()
+            return bounds_then
+
+        async def truncate_slowly(stream_id: str, *, through: int) -> Any:
+            begun.set()
+            return await asyncio.shield(asyncio.create_task(rise(stream_id, through)))
+
+        async def bounds_behind(stream_id: str) -> Any:
+            if begun.is_set():
+                await risen.wait()
+            return await bounds(stream_id)
+
+        monkeypatch.setattr(ledger.store, "truncate", truncate_slowly)
+        monkeypatch.setattr(ledger.store, "bounds", bounds_behind)
+        compacting = asyncio.create_task(ledger.compact("c"))
+        await begun.wait()
+        if leaves:
+            compacting.cancel()
+        async with other.hold("c", through=2):
+            assert risen.is_set()
+        await asyncio.wait([compacting])
+        assert compacting.cancelled() is leaves
+
+
 @pytest.mark.parametrize("place", PLACES)
 async def test_a_compaction_that_was_killed_holds_nobody_up(tmp_path: Path, place: str, clock: Clock) -> None:
     async with open_at(tmp_path, place) as ledger:

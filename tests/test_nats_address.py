@@ -34,6 +34,12 @@ ROOT: Final = Path(__file__).parents[1]
         (f"nats://u:x@a:1?system=sys:x&{SECRET}&stream=s", "nats://u@a:1?stream=s"),
         (f"nats://a:1?stream=s&system=sys:x&{SECRET}", "nats://a:1?stream=s"),
         (f"postgresql://u:x@a/d?password=x@{SECRET}", "postgresql://u@"),
+        (f"postgresql://a/d?password=x&={SECRET}&schema=s", "postgresql://a/d?schema=s"),
+        (
+            f"postgresql://a/d?schema=s&password=x&{SECRET}={SECRET}&sslmode=require",
+            "postgresql://a/d?schema=s&sslmode=require",
+        ),
+        (f"nats://a:1?system=sys:x&{SECRET}=x&shards=2", "nats://a:1?shards=2"),
     ],
 )
 def test_a_url_is_shown_without_its_password_or_token(url: str, shown: str) -> None:
@@ -53,7 +59,7 @@ def test_the_name_of_a_log_has_no_password_and_no_token_and_its_address_says_non
         f"nats://u:{SECRET}/x@127.0.0.1:1", f"nats://u:{SECRET}#x@127.0.0.1:1", f"nats://u:{SECRET}?x@127.0.0.1:1",
         f"nats://u:[{SECRET}]@127.0.0.1:1", f"nats://u:{SECRET}@[::1", f"nats://u:{SECRET}@127.0.0.1:port",
         f"nats://u:{SECRET}@127.0.0.1:99999", f"nats://127.0.0.1:1?password={SECRET}", f"nats://127.0.0.1:1?TOKEN={SECRET}",
-        f"nats://127.0.0.1:1?system=u:x&{SECRET}",
+        f"nats://127.0.0.1:1?system=u:x&{SECRET}", f"nats://127.0.0.1:1?system=u:x&{SECRET}=x",
         f"nats://{SECRET}/x@127.0.0.1:1", f"nats://u:{SECRET}@127.0.0.1:1,v:{SECRET}@127.0.0.1:2",
     ],
 )  # fmt: skip

@@ -28,7 +28,8 @@ from stream.nats.errors import Unclear
 from stream.nats.feed import FeedPlace
 from stream.nats.state import State, write_state
 from stream.tables.chunks import checksum, chunk_place
-from tests.nats_logs import new, store
+from tests.nats_logs import new, opened_log, store
+from tests.nats_server import three_running
 
 __all__ = ["store"]
 pytestmark = [pytest.mark.anyio, pytest.mark.heavy]
@@ -114,6 +115,35 @@ async def test_a_refusal_says_nothing_of_an_attempt_before_it_that_may_still_com
         await store.append("s", new("x"))
     monkeypatch.undo()
     assert await store.append("s", new("y")) == AppendResult(1, 1)
+
+
+async def test_what_was_sent_on_a_connection_before_is_not_taken_for_judged(
+    store: NatsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is connected anew before the sender hears that nobody has answered."""
+    client = store._client
+
+    async def send_full(*_: Any, **__: Any) -> int:
+        raise StoreFull("no room")
+
+    async def send_unheard(*_: Any, **__: Any) -> int:
+        monkeypatch.setattr(client, "send", send_full)
+        client.driver.stats["reconnects"] += 1
+        raise Unclear("lost on purpose")
+
+    monkeypatch.setattr(client, "send", send_unheard)
+    with pytest.raises(StoreUnreachable, match="nobody has said"):
+        await store.append("s", new("x"))
+
+
+async def test_a_cluster_behind_one_address_is_known_as_one() -> None:
+    with three_running(secret=True) as cluster:
+        async with open_store(cluster.url(node=0)) as opened:
+            assert isinstance(opened, NatsStore)
+            assert len(opened._client.driver.servers) == 1
+            assert opened._client.is_clustered
+    async with opened_log() as alone:
+        assert not alone._client.is_clustered
 
 
 @pytest.mark.parametrize("goes_on", [False, True], ids=["alone", "somebody goes on"])

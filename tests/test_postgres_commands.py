@@ -144,6 +144,7 @@ def test_what_can_not_be_opened_is_one_clear_line_without_the_password(tmp_path:
         url.replace("schema=", "schema=No"): "is none: small letters",
         url + "&wake=never": "wake='never' is unknown",
         url + f"&password={SECRET}": "there is no Tailfold in schema",
+        url + f"&password=x&{SECRET}={SECRET}": "an option of the URL is no setting of the server",
         url.replace(port, ":port/"): "this can't be read",
         url.replace(SECRET, f"{SECRET}/{SECRET}@{SECRET}"): "this can't be read",
         url.replace("127.0.0.1", "[::1"): "this can't be read",

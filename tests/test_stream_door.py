@@ -121,6 +121,98 @@ def test_a_chunk_that_is_refused_leaves_nothing(name: str) -> None:
         seen += 1
 
 
+REFUSED: Final[dict[str, tuple[str, list[Chunk], Chunk]]] = {
+    "the end of an answer": (
+        "ollama",
+        [{"message": {"thinking": "a"}, "done": False}, {"message": {"content": "b"}, "done": True, "done_reason": "stop"}],
+        {"message": {"content": "b"}, "done": True, "done_reason": "stop", "eval_count": "many"},
+    ),
+    "an answer once more": (
+        "cohere",
+        [
+            {"event_type": "stream-start", "generation_id": "g"}, {"event_type": "text-generation", "text": "So"},
+            {"event_type": "stream-end", "finish_reason": "COMPLETE", "response": {"text": "So it is"}},
+        ],
+        {"event_type": "stream-end", "finish_reason": "COMPLETE", "response": {"text": "So it is", "meta": 5}},
+    ),
+    "a response that ends": (
+        "gemini",
+        [
+            {"candidates": [{"content": {"parts": [{"text": "a"}]}}]},
+            {"candidates": [{"finishReason": "STOP"}], "usageMetadata": {"promptTokenCount": 7}},
+        ],
+        {"candidates": [{"content": {"parts": [{"text": 5}]}}], "usageMetadata": {"promptTokenCount": 7}},
+    ),
+    "an interaction that ends": (
+        "gemini-interactions",
+        [
+            {"event_type": "step.start", "index": 0, "step": {"type": "thought"}},
+            {"event_type": "interaction.completed", "interaction": {"status": "completed", "model": "m"}},
+        ],
+        {
+            "event_type": "interaction.completed",
+            "interaction": {"status": "completed", "model": "m", "usage": {"total_input_tokens": "many"}},
+        },
+    ),
+    "an event that comes again whole": (
+        "responses",
+        [
+            {"type": "response.created", "response": {"id": "p"}, "sequence_number": 0},
+            {"type": "response.output_text.delta", "item_id": "i", "delta": "a", "sequence_number": 1},
+            {"type": "response.output_text.delta", "item_id": "i", "delta": "b", "sequence_number": 2},
+        ],
+        {"type": "response.output_text.delta", "item_id": "i", "sequence_number": 2},
+    ),
+    "an event between pieces of a call": (
+        "agui",
+        [
+            {"type": "TOOL_CALL_CHUNK", "toolCallId": "k", "toolCallName": "look", "delta": "{"},
+            {"type": "TOOL_CALL_CHUNK", "toolCallId": "k", "delta": "}"},
+        ],
+        {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": 5},
+    ),
+    "a snapshot of another text": (
+        "agui",
+        [
+            {"type": "TEXT_MESSAGE_START", "messageId": "m"}, {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "a"},
+            {"type": "TEXT_MESSAGE_END", "messageId": "m"},
+            {"type": "MESSAGES_SNAPSHOT", "messages": [{"id": "m", "role": "assistant", "content": "b"}]},
+        ],
+        {"type": "MESSAGES_SNAPSHOT", "messages": [
+            {"id": "m", "role": "assistant", "content": "b"},
+            {"id": "n", "role": "assistant", "content": "c", "toolCalls": [{"id": "k", "function": {"name": 5}}]},
+        ]},
+    ),
+}  # fmt: skip
+"""What is refused ahead of the last chunk."""
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_chunk_that_is_refused_between_others_leaves_nothing(what: str) -> None:
+    name, chunks, broken = REFUSED[what]
+    told, refused = feed_all(name, [*chunks[:-1], broken, chunks[-1]])
+    assert refused == [broken]
+    assert told == feed_all(name, chunks)[0]
+
+
+@needs_data
+@pytest.mark.parametrize("name", sorted(RECORDED))
+def test_a_chunk_of_a_recording_that_is_refused_leaves_nothing(name: str) -> None:
+    """Wherever it comes, and whether what it would have been comes behind it or not."""
+    print("seed", SEED)
+    rng, seen = random.Random(f"{SEED} recorded {name}"), 0
+    recordings = [list(read_all([read_bytes(path)])) for path in files(*RECORDED[name])[:20]]
+    while seen < 40:
+        payloads = rng.choice(recordings)
+        chunks = [value for payload in payloads[:60] if isinstance(value := load(payload.data), dict) and value]
+        at = rng.randrange(len(chunks))
+        broken, rest = mutate(rng.choice([chunks[at], rng.choice(chunks)]), rng), chunks[at + rng.randrange(2) :]
+        told, refused = feed_all(name, [*chunks[:at], broken, *rest])
+        if any(chunk is broken for chunk in refused):
+            assert (broken, told) == (broken, feed_all(name, [*chunks[:at], *rest])[0])
+            seen += 1
+
+
 @needs_data
 @pytest.mark.parametrize("name", sorted(RECORDED))
 def test_a_broken_chunk_of_a_recording_is_read_or_refused(name: str) -> None:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from ledger.errors import LedgerError
 from ledger.exports import with_media
 from ledger.http.agui_pieces import fit, in_pieces
-from ledger.http.watched import events_behind, look_at
-from projector.formats.agui.stream_events import WITHDRAWN
+from ledger.http.watched import events_behind, look_at, redacted_behind
+from projector.formats.agui.stream_events import WITHDRAWN, withdrawn
 from projector.formats.agui.stream_writer import AguiStreamWriter
 from projector.formats.agui.writer import write
 from projector.json_text import InvalidJson, decode, dump
@@ -19,7 +20,8 @@ from stream import Diverged, Truncated
 from stream.http import EventStream, Problem
 from stream.http.bodies import read_body
 from stream.http.openapi import EVENTS, TEXT, Content, describe
-from stream.http.sse import frame
+from stream.http.sse import BrokenOff, frame
+from stream.logger import Logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Request], Awaitable[EventStream]]
 
+_LOG: Final = Logger("tailfold.http")
 MAX_SHOWN: Final = 1000
 _ENDS: Final = ("RUN_FINISHED", "RUN_ERROR")
 _OVERTAKEN: Final = {
@@ -123,14 +126,22 @@ class Agui:
             while watched.run is not None and wire[-1]["type"] not in _ENDS:
                 async with aclosing(events_behind(self._service, watched)) as batches:
                     async for batch in batches:
-                        wire = _until_end(writer, batch)
+                        wire, last = _until_end(writer, batch)
                         thoughts += _thoughts(wire)
+                        if last is not None and wire and wire[-1]["type"] in _ENDS:
+                            yield _frames(wire[:-1])
+                            gone = await redacted_behind(self._service, watched.conversation, last)
+                            wire = withdrawn(gone) or wire[-1:]
                         yield _frames(wire)  # what says nothing here is a heartbeat
                         if wire and (wire[-1]["type"] in _ENDS or _is_withdrawn(wire[-1])):
                             break
                 if wire[-1]["type"] not in _ENDS:
                     yield _frames(writer.close())
-                    writer, watched, wire = await self._anew(watched.conversation, watched.run.run_id, thoughts)
+                    try:
+                        writer, watched, wire = await self._anew(watched.conversation, watched.run.run_id, thoughts)
+                    except (LedgerError, Problem) as error:  # an operator mends that, and the client comes back
+                        _LOG.error("http.replay_failed", conversation=watched.conversation, error=type(error).__name__)
+                        raise BrokenOff from error
                     yield _frames(wire)
         except (Truncated, Diverged):
             yield _frames([_OVERTAKEN])
@@ -169,14 +180,15 @@ def _thoughts(wire: Wire) -> list[str]:
     return [message["id"] for message in told if message["role"] == "reasoning"] + begun
 
 
-def _until_end(writer: AguiStreamWriter, batch: Iterable[Event]) -> Wire:
-    """What a batch says, as far as the run goes on or all that it says counts."""
+def _until_end(writer: AguiStreamWriter, batch: Iterable[Event]) -> tuple[Wire, Event | None]:
+    """What a batch says, as far as the run goes on or all that it says counts, and the last of its events that says it."""
     wire: Wire = []
-    for event in batch:
-        wire += writer.feed(event)
+    last: Event | None = None
+    for last in batch:
+        wire += writer.feed(last)
         if wire and (wire[-1]["type"] in _ENDS or _is_withdrawn(wire[-1])):
             break
-    return wire
+    return wire, last
 
 
 def _is_withdrawn(event: dict[str, Any]) -> bool:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from starlette.responses import Response
 
-from ledger.http.watched import events_behind, look_at
+from ledger.http.watched import events_behind, look_at, redacted_behind
 from projector import events as ev
 from projector.formats.ai_sdk.parts import DATA
 from projector.formats.ai_sdk.stream_chunks import RESET, for_version_6
 from projector.formats.ai_sdk.stream_writer import WITHDRAWN, AiSdkStreamWriter
-from projector.formats.shared.live import body_of, end_of
+from projector.formats.shared.live import body_of, drafts_in_order, end_of
 from projector.json_text import dump
 from stream import Diverged, Truncated
 from stream.http import EventStream
@@ -102,31 +102,39 @@ class Chat:
         if run.paused and not goes_on:
             yield _end(begun, _PAUSED)
             return
+        shown = {draft.id for draft in drafts_in_order(run)}
         try:
             async with aclosing(events_behind(self._service, watched)) as batches:
                 async for batch in batches:
                     chunks: Chunks = []
                     for event in batch:
                         said = _named(_known(writer.feed(event), ai), continues)
-                        await self._require_told(watched.conversation, run.run_id, event, said)
+                        _require_told(event, said, run.run_id, shown)
                         chunks += said
                         end = _end_of(event, run.run_id)
                         if end is not None:
-                            yield _frames(chunks) + _end(chunks, end)
+                            end = chunks.pop() if chunks and chunks[-1]["type"] in _ENDS else end
+                            yield _frames(chunks)
+                            if not shown.isdisjoint(await redacted_behind(self._service, watched.conversation, event)):
+                                raise BrokenOff
+                            yield _frames([end]) + _DONE
                             return
                     yield _frames(chunks)  # what says nothing here is a heartbeat
         except (Truncated, Diverged) as error:
             raise BrokenOff from error
 
-    async def _require_told(self, conversation: str, run_id: str, event: Event, said: Chunks) -> None:
-        """Raises `BrokenOff` where something was taken back that has gone out here, and the client has to begin anew."""
-        if not said or said[-1]["type"] != _WITHDRAWN:
-            return
-        body = body_of(event)
-        if isinstance(body, ev.MessageRedacted):
-            kept = await self._ledger.tables.message(conversation, body.message_id)
-            if kept is not None and kept.run_id != run_id:  # for a slow reader the run may have ended meanwhile, and be kept
-                return
+
+def _require_told(event: Event, said: Chunks, run_id: str, shown: set[str]) -> None:
+    """Raises `BrokenOff` where something was taken back that has gone out here, and the client has to begin anew.
+
+    `shown` are the messages of the run. What has gone out says which they are, and no table, which is of another moment.
+    """
+    body = body_of(event)
+    if isinstance(body, ev.MessageStarted | ev.ToolResult) and body.run_id == run_id:
+        shown.add(body.message_id)
+    if not said or said[-1]["type"] != _WITHDRAWN:
+        return
+    if not isinstance(body, ev.MessageRedacted) or body.message_id in shown:
         raise BrokenOff
 
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ledger.errors import LedgerBehind, LedgerDiverged
 from ledger.kinds import is_reserved
+from projector import events as ev
+from projector.formats.shared.live import body_of
 from stream.http import Problem
 from stream.limits import check_id
 
@@ -49,6 +51,22 @@ async def events_behind(service: Service, watched: Watched) -> AsyncGenerator[tu
     with service.tails.join(watched.conversation, after=watched.last_seq, incarnation=incarnation) as follower:
         while True:
             yield await follower.next()
+
+
+async def redacted_behind(service: Service, conversation: str, end: Event) -> list[str]:
+    """The messages that were redacted behind the end of a run, until now: who reads slowly comes to it later than they.
+
+    None behind a run of which nothing is kept: an erase ends it so. Raises `Truncated` where nobody can say it any more.
+    """
+    found: list[str] = []
+    seq, body = end.seq, body_of(end)
+    if isinstance(body, ev.RunRecovered) and body.action == "cancel":
+        return found
+    while events := await service.store.read(conversation, after=seq):
+        bodies = [body_of(event) for event in events if event.type == ev.MessageRedacted.TYPE]
+        found += [body.message_id for body in bodies if isinstance(body, ev.MessageRedacted)]
+        seq = events[-1].seq
+    return found
 
 
 async def _active_run(engine: Engine, conversation: str, caught: Caught) -> RunDraft | None:

@@ -19,9 +19,10 @@ from ledger.errors import HoldLost
 from stream import StoreClosed, StreamError
 from stream.limits import check_id, check_position
 from stream.logger import Logger
+from stream.tasks import finish_anyway
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from ledger.tables.tables import LedgerTables
     from stream.database import Sql
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _LOG: Final = Logger("tailfold.ledger")
 _LEASE_MS: Final = 60_000
 _FLOOR_LEASE_MS: Final = 5_000
+_LEFT: Final[set[asyncio.Task[None]]] = set()  # the loop itself holds tasks only weakly
 _RENEWALS: Final = 4  # in one lease
 _ATTEMPTS: Final = 20
 _POLL_S: Final = 0.02
@@ -55,7 +57,7 @@ async def hold(tables: LedgerTables, conversation: str | None, through: int) -> 
     check_position("through", through)
     token = mint_token()
     await _take(tables, token, conversation, through)
-    renewing = asyncio.create_task(_renew(tables, token), name=f"tailfold hold {token}")
+    renewing = asyncio.create_task(_renew(tables, token, _LEASE_MS), name=f"tailfold hold {token}")
     with anyio.CancelScope() as block:
         renewing.add_done_callback(lambda ended: None if ended.cancelled() else block.cancel())
         try:
@@ -81,13 +83,37 @@ def mint_token() -> str:
 
 
 async def announce_floor(tables: LedgerTables, sql: Sql, token: str, conversation: str, through: int) -> None:
-    """Says that the floor of a log in another file is raised to `through` now: holds below wait until it `end_floor`s."""
+    """Says that the floor of a log in another file is raised to `through` now: holds below wait until it has risen."""
     await sql(_PUT, (token, conversation, through, await tables.now(sql) + _FLOOR_LEASE_MS, 1))
 
 
-async def end_floor(sql: Sql, token: str) -> None:
-    """It has risen, or will not."""
-    await sql(_END, (token,))
+@asynccontextmanager
+async def rising(tables: LedgerTables, token: str, settled: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
+    """While the block lasts a floor that was announced stays so, however long it takes to rise.
+
+    Whoever leaves the block in its middle has cut nothing: then it stays so until `settled`, and nobody waits for that.
+    """
+    renewing = asyncio.create_task(_renew(tables, token, _FLOOR_LEASE_MS), name=f"tailfold floor {token}")
+
+    async def end(*, is_settled: bool) -> None:
+        try:
+            if not is_settled:
+                await settled()
+            await tables.transact(lambda sql: sql(_END, (token,)))
+        except StreamError as why:  # it ends by itself before long
+            _LOG.warning("floor.left", token=token, error=type(why).__name__)
+        finally:
+            renewing.cancel()
+            await asyncio.wait([renewing])
+
+    try:
+        yield
+    except BaseException:
+        left = asyncio.create_task(end(is_settled=False))
+        _LEFT.add(left)
+        left.add_done_callback(_LEFT.discard)
+        raise
+    await finish_anyway(end(is_settled=True))
 
 
 async def _take(tables: LedgerTables, token: str, conversation: str | None, through: int) -> None:
@@ -105,14 +131,14 @@ async def _take(tables: LedgerTables, token: str, conversation: str | None, thro
         await asyncio.sleep(_POLL_S)  # a compaction is under way, which did not know of this hold
 
 
-async def _renew(tables: LedgerTables, token: str) -> None:
+async def _renew(tables: LedgerTables, token: str, lease_ms: int) -> None:
     """Until it is cancelled, or the hold is lost. What fails is tried again for as long as the lease lasts."""
 
     async def job(sql: Sql) -> bool:
         now = await tables.now(sql)
-        return bool(await sql(_RENEW, (now, now + _LEASE_MS, token)))
+        return bool(await sql(_RENEW, (now, now + lease_ms, token)))
 
-    lease_s, is_renewed = _LEASE_MS / 1000, True
+    lease_s, is_renewed = lease_ms / 1000, True
     while is_renewed:
         await asyncio.sleep(lease_s / _RENEWALS)
         until = time.monotonic() + lease_s * (1 - 1 / _RENEWALS)

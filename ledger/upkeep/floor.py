@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ledger.tables import holds
@@ -41,10 +42,8 @@ async def truncate(engine: Engine, conversation: str, floor: int, binds: str | N
         return allowed, why
 
     allowed, why = await tables.transact(announce)
-    try:
+    async with holds.rising(tables, token, partial(store.bounds, conversation)):  # which waits for what was left of it
         return (await store.truncate(conversation, through=allowed)).floor, why
-    finally:
-        await tables.transact(lambda sql: holds.end_floor(sql, token))
 
 
 async def _pins(tables: LedgerTables, sql: Sql, conversation: str) -> dict[str, int]:

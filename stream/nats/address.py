@@ -75,7 +75,9 @@ def read_address(url: str) -> Address:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(options.keys() - set(_OPTIONS))
     if unknown:
-        said = f"{unknown[0]}= is" if options[unknown[0]] else "what has no value is"  # it may be a piece of a password
+        said = "what has no value is"  # it may be a piece of a password, as what is not shown
+        if options[unknown[0]]:
+            said = f"{unknown[0]}= is" if f"{unknown[0]}=" in name else "what is not shown is"
         raise StoreUnusable(name, f"{said} no option: there are {', '.join(_OPTIONS)}; write & as %26 in a password")
     if not hosts or parts.path.strip("/"):
         raise StoreUnusable(name, "nats://host:port,host2:port?stream=NAME is meant")

@@ -68,7 +68,7 @@ class Request(msgspec.Struct, eq=False):
 class _Attempt(NamedTuple):
     """A message of which nobody has said whether it was stored: these, up to their numbers, behind `base`, the log at `js`.
 
-    `connects` tells on which connection it was sent.
+    `connects` tells on which connection it was sent, or on one before it.
     """
 
     js: int
@@ -288,14 +288,14 @@ class Appender:
             crc=checksum(chunk_place(lane.stream_id, head), data),
             marks=await self._marks(lane, place, planned),
         )
-        subject = self._log.layout.log(lane.stream_id)
+        subject, connects = self._log.layout.log(lane.stream_id), self._log.client.connects
         try:
             batches = self._batches[self._log.layout.shard_of(lane.stream_id)]
             headers = {HEADER: write_state(state)}
             js = await batches.send(subject, data, headers, expected=place.js, is_alone=self._busy == 1)
         except Unclear:
             requests = [(request, request.last) for request in planned]
-            unclear.append(_Attempt(place.js, place.state.head, self._log.client.connects, requests))
+            unclear.append(_Attempt(place.js, place.state.head, connects, requests))
             raise
         lane.place = Place(js, state, data)
         lane.marks.update({mark.id: mark for mark in state.marks})

@@ -115,8 +115,9 @@ class Client:
 
     @property
     def is_clustered(self) -> bool:
-        """Whether there are more servers."""
-        return len(self.driver.servers) + len(self.driver.discovered_servers) > 1
+        """Whether there are more servers, be it that they name none, as behind one address for all of them."""
+        is_alone = "cluster" not in self.driver._server_info  # noqa: SLF001 - as above
+        return not is_alone or len(self.driver.servers) > 1
 
     @property
     def connects(self) -> int:

@@ -53,6 +53,7 @@ _IS_PORTABLE: Final = """
 SELECT EXISTS (SELECT 1 FROM information_schema.columns WHERE table_schema = current_schema AND table_name = 'streams'
   AND column_name = 'name' AND collation_name IS NULL)"""
 """Whether the tables were made in that dialect: to ask for another order than theirs would leave their indexes aside."""
+_NO_SETTING: Final = "an option of the URL is no setting of the server: leave it out, and write & as %26 in a password"
 _SHORT_JOBS: Final = 1000  # places in the program, not jobs
 _COMPONENTS: Final = "CREATE TABLE IF NOT EXISTS components (name text PRIMARY KEY, version bigint NOT NULL)"
 
@@ -225,6 +226,8 @@ class PostgresDatabase:
             )  # fmt: skip
             async with self.connected() as connection:
                 await self._make_schema(connection, create=create)
+        except asyncpg.UndefinedObjectError:  # it names what may be a piece of a password, as below
+            raise StoreUnusable(self.path, _NO_SETTING) from None
         except FAILURES as error:
             raise translate(error, self.path) from error
         except ValueError:  # the driver's word on an odd URL, which may be a piece of a password

@@ -94,6 +94,76 @@ async def test_a_page_that_reads_slowly_comes_back_for_what_was_redacted_althoug
     assert (page.failure, page.is_whole) == (None, False)
 
 
+SECRET = [ev.BlockStarted("r.2", 0, "text"), ev.BlockDelta("r.2", 0, "secret"), ev.BlockSealed("r.2", 0)]
+LAST = {
+    "completed": ev.RunFinished("r", "completed"), "failed": ev.RunFinished("r", "failed"),
+    "paused": ev.RunPaused("r", raw("[]")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("last", LAST)
+async def test_who_reads_slowly_is_told_of_what_was_redacted_behind_the_end_that_comes_to_him_later(
+    ledger: Ledger, app: Starlette, last: str
+) -> None:
+    await ledger.record("c", [to_event(body) for body in BEGUN])
+    async with connect(app) as agent, resume(app) as page:
+        await agent.until(b"TEXT_MESSAGE_START")
+        await page.until(b"text-delta")
+        agent.reads.clear()
+        page.reads.clear()
+        said: list[ev.Body] = [
+            ev.MessageStarted("r", "r.2", "assistant"),
+            *SECRET,
+            ev.MessageFinished("r.2", "complete"),
+            LAST[last],
+        ]
+        await ledger.record("c", [to_event(body) for body in said])
+        await ledger.redact("c", "r.2")
+        agent.reads.set()
+        page.reads.set()
+        await agent.end()
+        await page.end()
+    assert (page.failure, page.is_whole, agent.failure, agent.is_whole) == (None, False, None, True)
+    check_valid(agent.data())
+    client = AguiClient()
+    client.take(agent.data())
+    assert "secret" not in json.dumps(client.messages)
+
+
+async def test_a_page_is_told_of_what_was_redacted_under_an_id_that_another_run_had_used(
+    ledger: Ledger, app: Starlette
+) -> None:
+    """What has gone out says what is shown. The ledger keeps the message of the first."""
+    said = [ev.MessageStarted("r0", "r.2", "assistant"), *SECRET, ev.MessageFinished("r.2", "complete")]
+    bodies = [ev.RunStarted("r0", None, "submit", "r0"), *said, ev.RunFinished("r0", "completed"), *BEGUN[:1]]
+    await ledger.record("c", [to_event(body) for body in bodies])
+    await ledger.transcript("c")
+    await ledger.record("c", [to_event(body) for body in [ev.MessageStarted("r", "r.2", "assistant"), *SECRET]])
+    async with resume(app) as page:
+        await page.until(b"secret")
+        gone = ev.MessageRedacted("r.2", raw('[{"kind":"text","text":"[gone]"}]'))
+        await ledger.record("c", [to_event(body) for body in [gone, ev.RunFinished("r", "completed")]])
+        await page.end()
+    assert (page.failure, page.is_whole) == (None, False)
+
+
+async def test_who_can_not_be_told_anew_what_stands_is_broken_off(ledger: Ledger, app: Starlette) -> None:
+    """A message before is damaged: the next request is told so, and no traceback is."""
+    async with ledger.run("c", run_id="before") as run:
+        ref = await run.message("user", "hi")
+    await ledger.transcript("c")
+    await ledger.record("c", [to_event(body) for body in [ev.RunStarted("r", ref, "submit", "r"), *BEGUN[1:]]])
+    async with connect(app) as agent:
+        await agent.until(b"TEXT_MESSAGE_START")
+        await ledger.tables.database.write(lambda sql: sql("UPDATE messages SET crc = crc + 1"))
+        await ledger.record("c", [to_event(ev.MessageRedacted("r.1", raw("[]")))])
+        await agent.end()
+    assert (agent.failure, agent.is_whole) == (None, False)
+    async with connect(app) as agent:
+        await agent.end()
+    assert (agent.failure, agent.status) == (None, 500)
+
+
 async def test_a_message_of_a_tool_that_speaks_is_not_shown(ledger: Ledger, app: Starlette) -> None:
     odd = [
         ev.MessageStarted("r", "r.2", "tool"), ev.BlockStarted("r.2", 0, "text"), ev.BlockDelta("r.2", 0, "odd"),

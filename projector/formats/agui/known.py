@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 class News(NamedTuple):
     """What a snapshot says that no event before it has said; `differs`: it says something else than they did.
 
-    `texts` are those of whole blocks of which it has another text: by message and block of ours.
+    `texts` are those of whole blocks of which it has another text: by message and block of ours, `others` the same by the id
+    of the answer.
     """
 
     messages: tuple[Fields, ...]
     arguments: dict[str, str]
     texts: dict[tuple[str, int], str]
+    others: dict[str, str]
     differs: bool
 
 
@@ -74,6 +76,7 @@ class Known:
         taken = ("tool",) if has_rivals else ("tool", "assistant", "reasoning", "activity")
         news = [messages[at] for at in fresh if messages[at].text("role") in taken]
         texts: dict[tuple[str, int], str] = {}
+        others: dict[str, str] = {}
         for at, match in found.items():
             places = self._places.get(match.ref or "", set()) - growing
             if match.ref is None or match.is_same or messages[at].text("role") != "assistant" or len(places) != 1:
@@ -81,10 +84,14 @@ class Known:
             text = messages[at].maybe_text("content")
             if text:
                 texts |= dict.fromkeys(places, text)
-                self._texts["assistant"][match.ref] = _digest(text)
+                others[match.ref] = text
         corrected = [match for match in found.values() if not match.is_same]
         differs = has_rivals or len(news) < len(fresh) or len(texts) < len(corrected)
-        return News(tuple(news), _arguments(messages, set(waiting)), texts, differs)
+        return News(tuple(news), _arguments(messages, set(waiting)), texts, others, differs)
+
+    def become(self, texts: dict[str, str]) -> None:
+        """Answers have these texts, whatever was streamed of them."""
+        self._texts.get("assistant", {}).update({ref: _digest(text) for ref, text in texts.items()})
 
     def learn(self, message: Fields) -> None:
         """A message of a snapshot is taken in."""

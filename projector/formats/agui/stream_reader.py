@@ -82,6 +82,8 @@ class AguiStream(StreamReader[Fields]):
     def _take(self, kind: str, fields: Fields, text: JsonText) -> list[ev.Body] | None:
         handle = _HANDLERS.get(_FORMER.get(kind, kind))
         if handle is not None and kind != "REASONING_ENCRYPTED_VALUE":
+            if self._chunk is not None and kind not in (*_CHUNKS, "MESSAGES_SNAPSHOT"):
+                handle(AguiStream(self._run_id, str), fields)  # what is refused ends nothing: all that it needs is read before
             self._owed += ([] if kind in _CHUNKS else self._end_chunk()) + self._opened.settle()
         bodies = None if handle is None else handle(self, fields)
         self._begun = True
@@ -270,6 +272,7 @@ class AguiStream(StreamReader[Fields]):
         if ref is not None and answer is not None and ref in answer.calls and not answer.calls[ref].has_ended:
             return answer.grow_call(ref, delta)
         tool_call_id = need_ref(event, "toolCallId")
+        need_ref(event, "toolCallName"), maybe_ref(event, "parentMessageId")  # before anything ends
         bodies = self._end_chunk() + self._opened.settle()
         begun = self._begin_call(event, tool_call_id)
         if begun is None:
@@ -281,7 +284,8 @@ class AguiStream(StreamReader[Fields]):
     def take_snapshot(self, event: Fields) -> list[ev.Body] | None:
         """MESSAGES_SNAPSHOT: what no event has said. It is kept where it says something else than they did."""
         news = self._known.compare(event.objects("messages"), self._opened.waiting, self._opened.growing)
-        drafts = drafts_of(news.messages)
+        drafts = drafts_of(news.messages)  # the last that may raise
+        self._known.become(news.others)
         bodies: list[ev.Body] = [ev.BlockSealed(*place, text=text) for place, text in news.texts.items()]
         for tool_call_id, arguments in news.arguments.items():
             answer = self._opened.calling(tool_call_id)

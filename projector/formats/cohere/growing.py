@@ -98,12 +98,10 @@ class Answer(ResponseDraft[OpenBlock]):
             self._first_calls.append((block, name))
         return bodies + self.grow(block, piece or "")
 
-    def put_first_calls(self, calls: Iterable[JsonText]) -> list[ev.Body]:
-        """The calls of the first version as a whole; those that came in pieces end here."""
+    def put_first_calls(self, calls: Iterable[tuple[str, JsonText]]) -> list[ev.Body]:
+        """The calls of the first version as a whole, name and input; those that came in pieces end here."""
         bodies = self.hush()
-        for at, text in enumerate(calls):
-            call = split(text)
-            name, given = need_text(call, "name"), call.get("parameters", "{}")
+        for at, (name, given) in enumerate(calls):
             if at < len(self._first_calls):
                 bodies += self._correct_call(at, name, given)
                 continue
@@ -147,13 +145,25 @@ class Answer(ResponseDraft[OpenBlock]):
             number = self._plan
         return [] if number is None else self.cite(number, citation(text))
 
-    def measure(self, usage: Mapping[str, JsonText], text: JsonText) -> list[ev.Body]:
-        """Tokens that were read and written; where only what is billed is told, that."""
-        counts = maybe_object(usage, "tokens") or maybe_object(usage, "billed_units")
-        if not counts:
-            return []
-        given, made = maybe_whole(counts, "input_tokens"), maybe_whole(counts, "output_tokens")
-        return self.use(ev.RunUsage("", "", given, made, maybe_whole(usage, "cached_tokens"), raw=raw(text)))
+    def measure(self, usage: ev.RunUsage | None) -> list[ev.Body]:
+        """Tokens that were read and written, where they are told."""
+        return [] if usage is None else self.use(usage)
+
+
+def usage_of(fields: Mapping[str, JsonText], name: str) -> ev.RunUsage | None:
+    """The tokens in a field; where only what is billed is told, that. Raises `FormatError`."""
+    usage = maybe_object(fields, name)
+    counts = maybe_object(usage, "tokens") or maybe_object(usage, "billed_units")
+    if not counts:
+        return None
+    given, made = maybe_whole(counts, "input_tokens"), maybe_whole(counts, "output_tokens")
+    return ev.RunUsage("", "", given, made, maybe_whole(usage, "cached_tokens"), raw=raw(fields[name]))
+
+
+def first_calls(calls: Iterable[JsonText]) -> list[tuple[str, JsonText]]:
+    """Calls of the first version: name and input. Raises `FormatError`, `InvalidJson`."""
+    given = [split(text) for text in calls]
+    return [(need_text(call, "name"), call.get("parameters", "{}")) for call in given]
 
 
 def inner(fields: Mapping[str, JsonText], name: str) -> dict[str, JsonText]:

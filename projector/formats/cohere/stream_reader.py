@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from projector.formats.cohere.growing import Answer, inner
+from projector.formats.cohere.growing import Answer, first_calls, inner, usage_of
 from projector.formats.cohere.parts import PROVIDER, answer_blocks
 from projector.formats.format import FormatError, StreamEnd
 from projector.formats.shared.fields import Fields, says_nothing
@@ -121,9 +121,9 @@ class CohereStream(StreamReader[dict[str, JsonText]]):
     def finish(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`message-end`: why it ends, and usage."""
         delta = need_object(fields, "delta")
-        reason = maybe_text(delta, "finish_reason")
+        reason, used = maybe_text(delta, "finish_reason"), usage_of(delta, "usage")
         bodies, draft = self._open()
-        bodies += draft.measure(maybe_object(delta, "usage"), delta.get("usage", "null"))
+        bodies += draft.measure(used)
         more = {name: text for name, text in delta.items() if name not in ("finish_reason", "usage", "error")}
         more |= {name: text for name, text in fields.items() if name not in _PADDING}
         return bodies + draft.note(more) + self._finish(draft, reason, delta.get("error"))
@@ -157,17 +157,18 @@ class CohereStream(StreamReader[dict[str, JsonText]]):
 
     def calls(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`tool-calls-generation`: all of them."""
-        calls = split_array(fields.get("tool_calls", "[]"))
+        calls = first_calls(split_array(fields.get("tool_calls", "[]")))
         bodies, draft = self._open()
         return bodies + draft.put_first_calls(calls)
 
     def finish_first(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`stream-end`: the answer once more, with usage."""
         response = maybe_object(fields, "response")
+        text, calls = maybe_text(response, "text") or "", first_calls(split_array(_list(response, "tool_calls")))
+        used, reason = usage_of(response, "meta"), maybe_text(fields, "finish_reason")
         bodies, draft = self._open()
-        bodies += draft.speak_whole(maybe_text(response, "text") or "")
-        bodies += draft.put_first_calls(split_array(_list(response, "tool_calls")))
-        return bodies + self._end_first(draft, response | {"finish_reason": fields.get("finish_reason", "null")})
+        bodies += draft.speak_whole(text) + draft.put_first_calls(calls) + draft.measure(used)
+        return bodies + self._end_first(draft, response, reason)
 
     def answer(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """An answer of version 2 that came whole."""
@@ -175,8 +176,7 @@ class CohereStream(StreamReader[dict[str, JsonText]]):
         bodies = self._start(maybe_text(fields, "id"))
         draft = self._known()
         bodies += [body for block in blocks for body in draft.add(block)]
-        usage = fields.get("usage", "null")
-        bodies += draft.measure(maybe_object(fields, "usage"), usage)
+        bodies += draft.measure(usage_of(fields, "usage"))
         bodies += draft.note({name: text for name, text in fields.items() if name not in _OF_ANSWER})
         return bodies + self._finish(draft, maybe_text(fields, "finish_reason"), None)
 
@@ -186,14 +186,13 @@ class CohereStream(StreamReader[dict[str, JsonText]]):
         draft = self._known()
         bodies += draft.speak(maybe_text(fields, "text") or "")
         bodies += [body for source in split_array(_list(fields, "citations")) for body in draft.take_citation(source)]
-        bodies += draft.put_first_calls(split_array(_list(fields, "tool_calls")))
-        return bodies + self._end_first(draft, fields)
+        bodies += draft.put_first_calls(first_calls(split_array(_list(fields, "tool_calls"))))
+        bodies += draft.measure(usage_of(fields, "meta"))
+        return bodies + self._end_first(draft, fields, maybe_text(fields, "finish_reason"))
 
-    def _end_first(self, draft: Answer, response: dict[str, JsonText]) -> list[ev.Body]:
-        meta = maybe_object(response, "meta")
-        bodies = draft.measure(meta, response.get("meta", "null"))
+    def _end_first(self, draft: Answer, response: dict[str, JsonText], reason: str | None) -> list[ev.Body]:
         news = {name: text for name, text in response.items() if name not in _OF_ANSWER and not says_nothing(text)}
-        return bodies + draft.note_news(news) + self._finish(draft, maybe_text(response, "finish_reason"), None)
+        return draft.note_news(news) + self._finish(draft, reason, None)
 
     def _finish(self, draft: Answer, reason: str | None, error: JsonText | None) -> list[ev.Body]:
         if reason is not None and reason.startswith("ERROR"):

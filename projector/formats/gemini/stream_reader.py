@@ -85,7 +85,7 @@ class GeminiStream(StreamReader[dict[str, JsonText]]):
         parts = [split(source) for source in sources]
         cited = split_array(split(first.get("groundingMetadata", "{}")).get("groundingChunks", "[]"))
         end = _end_of(fields, first)
-        if [part.keys() for part in parts] != [{"text"}]:
+        if [part.keys() for part in parts] != [{"text"}] or not parts[0]["text"].startswith('"'):
             trial = _Draft(self._run_id, "", 0, ref)
             for part, source in zip(parts, sources, strict=True):
                 trial.take_part(part, source)

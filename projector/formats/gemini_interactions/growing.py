@@ -28,6 +28,8 @@ from projector.json_text import JsonText, decode, dump, join_fields, raw, split,
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from projector.message import Block
+
 _SAID = {THOUGHT: {"type", "summary", "signature"}, CALL: {"type", "id", "name", "arguments", "signature"}}
 """Fields of a step that our own fields say."""
 
@@ -110,7 +112,7 @@ class Answer(ResponseDraft["_Step"]):
             at, is_new = counts[is_media], counts[is_media] >= known[is_media]
             counts[is_media] += 1
             if text is None:
-                bodies += self._take_content(index, content) if is_new else []
+                bodies += self._take_content(index, _read_content(content)) if is_new else []
                 continue
             bodies += self._begin_text(index) + self.grow(blocks[at], text) if is_new else self._correct_block(blocks[at], text)
             bodies += self._cite_block(blocks[at], cited) + (self.seal((index, "text")) if is_new else [])
@@ -139,15 +141,18 @@ class Answer(ResponseDraft["_Step"]):
         kind = need_text(fields, "type")
         contents = split_array(_list(fields, "content")) if kind == OUTPUT else []
         block = _Step(kind, fields)
-        block.name(), block.call_id(), block.summary()  # they may raise
+        block.check()
+        is_empty = says_nothing(fields.get("text", '""')) and not fields.keys() & {"data", "uri"}
+        if (kind == "text" or kind in MEDIA) and not is_empty:
+            contents = [source]
+        read = [_read_content(content) for content in contents]  # the last that may raise
         self._types[index] = kind
         self._blocks.pop(index, None)  # an index that is used once more
         bodies = self.seal(index)
         if kind == OUTPUT:
-            return bodies + [body for content in contents for body in self._take_content(index, content)]
+            return bodies + [body for content in read for body in self._take_content(index, content)]
         if kind == "text" or kind in MEDIA:
-            is_empty = says_nothing(fields.get("text", '""')) and not fields.keys() & {"data", "uri"}
-            return bodies if is_empty else bodies + self._take_content(index, source)
+            return bodies + [body for content in read for body in self._take_content(index, content)]
         self._blocks[index] = [block]
         if kind == CALL and "name" not in fields:  # the older form names it in its delta
             self.open[index] = block
@@ -159,13 +164,16 @@ class Answer(ResponseDraft["_Step"]):
         delta = split(source)
         kind = need_text(delta, "type")
         if kind == "text":
-            return self._grow_text(index, need_text(delta, "text")) + self._cite(index, delta)
+            text, cited = need_text(delta, "text"), _citations(delta)
+            return self._grow_text(index, text) + self._cite(index, cited)
         if kind in ("text_annotation", "text_annotation_delta"):
-            return self._cite(index, delta)
+            return self._cite(index, _citations(delta))
         if kind in MEDIA:
-            return self._take_content(index, source)
+            return self._take_content(index, _read_content(source))
         begun: list[ev.Body] = []
-        if index not in self.open:
+        known = self.open.get(index)
+        _check_delta(kind, delta, known)
+        if known is None:
             step = THOUGHT if kind.startswith(THOUGHT) else kind
             if kind_of(step) == "provider":
                 return None
@@ -229,20 +237,26 @@ class Answer(ResponseDraft["_Step"]):
         self._texts[index] = block.number
         return bodies
 
-    def _take_content(self, index: JsonText, source: JsonText) -> list[ev.Body]:
+    def check_list(self, steps: list[JsonText]) -> None:
+        """Raises `FormatError` and `InvalidJson` where the final list can't be read; changes nothing."""
+        trial = Answer(self.run_id, "", 0, None)
+        for at, (step, index) in enumerate(zip(steps, self.match(steps), strict=True)):
+            trial.begin_step(str(at), step)
+            if index is not None and (kind := need_text(split(step), "type")) != OUTPUT and _sort_of(kind) == OUTPUT:
+                _read_content(step)
+
+    def _take_content(self, index: JsonText, read: tuple[Block, list[JsonText]]) -> list[ev.Body]:
         """A content of a step: text goes on, all else comes whole."""
-        content = Fields(source, "a content")
-        block = content_block(content)
+        block, cited = read
         self._types.setdefault(index, OUTPUT)
         if block.kind == "text":
-            return self._grow_text(index, block.text) + self._cite(index, split(source)) + self.seal((index, "text"))
+            return self._grow_text(index, block.text) + self._cite(index, cited) + self.seal((index, "text"))
         self._others[index] = self._others.get(index, 0) + 1
         return self.seal((index, "text")) + self.put(block)
 
-    def _cite(self, index: JsonText, fields: Mapping[str, JsonText]) -> list[ev.Body]:
+    def _cite(self, index: JsonText, cited: list[JsonText]) -> list[ev.Body]:
         number = self._texts.get(index, self.last_text)
-        given = split_array(_list(fields, "annotations"))
-        return [] if number is None else [body for one in given for body in self.cite(number, citation(one))]
+        return [] if number is None else [body for one in cited for body in self.cite(number, one)]
 
 
 class _Step(OpenBlock):
@@ -272,6 +286,10 @@ class _Step(OpenBlock):
         if not says_nothing(fields.get("arguments", "null")) and not is_same("".join(self.pieces), self.given):
             self.whole = self.given
         return self.summary()
+
+    def check(self) -> None:
+        """Raises `FormatError` where what it will be asked for is not what it must be."""
+        self.name(), self.call_id(), self.summary()
 
     def name(self) -> str | None:
         """The tool's name; one of Google's own is named by its step."""
@@ -320,6 +338,28 @@ def _joined(contents: list[JsonText], *, into: int) -> list[tuple[JsonText, str 
         else:
             joined.append((content, text, cited))
     return joined
+
+
+def _check_delta(kind: str, delta: dict[str, JsonText], known: _Step | None) -> None:
+    """Raises `FormatError` where a delta lacks what it needs, for a step that is `known` or begins with it."""
+    maybe_text(delta, "signature")
+    if kind == "thought_summary":
+        content = delta.get("content", "null")
+        _ = "" if says_nothing(content) else summary_text(content)
+    elif kind == "arguments_delta":
+        maybe_text(delta, "arguments")
+    elif kind != "thought_signature":
+        news = {name: text for name, text in delta.items() if name not in ("type", "signature")}
+        _Step(kind if known is None else known.step, ({} if known is None else known.fields) | news).check()
+
+
+def _read_content(source: JsonText) -> tuple[Block, list[JsonText]]:
+    """A content and its citations. Raises `FormatError`, `InvalidJson`."""
+    return content_block(Fields(source, "a content")), _citations(split(source))
+
+
+def _citations(fields: Mapping[str, JsonText]) -> list[JsonText]:
+    return [citation(one) for one in split_array(_list(fields, "annotations"))]
 
 
 def _annotations(content: JsonText) -> list[JsonText]:

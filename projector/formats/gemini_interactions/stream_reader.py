@@ -14,7 +14,7 @@ from projector.formats.gemini_interactions.growing import Answer
 from projector.formats.gemini_interactions.parts import PROVIDER, RESULT, result_parts, result_status
 from projector.formats.shared.fields import Fields, says_nothing
 from projector.formats.shared.stream import StreamReader, maybe_text, need, need_object, need_text
-from projector.json_text import InvalidJson, JsonText, decode, dump, raw, split, split_array
+from projector.json_text import InvalidJson, JsonText, decode, join_fields, raw, split, split_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,6 +83,8 @@ class InteractionsStream(StreamReader[dict[str, JsonText]]):
         """`step.start`, `content.start`."""
         index, step = need(fields, "index"), need(fields, "step" if "step" in fields else "content")
         is_result = need_text(split(step), "type") == RESULT
+        if is_result:
+            _check_result(split(step))
         bodies, draft = self._open()
         if is_result:
             self._results[index] = split(step)
@@ -93,12 +95,15 @@ class InteractionsStream(StreamReader[dict[str, JsonText]]):
         """`step.delta`, `content.delta`."""
         index, delta = need(fields, "index"), need(fields, "delta")
         need_text(split(delta), "type")
+        if index in self._results:
+            said = self._results[index] | {name: text for name, text in split(delta).items() if name != "type"}
+            _check_result(said)
         bodies, draft = self._open()
         if index in self._results:
-            self._results[index] |= {name: text for name, text in split(delta).items() if name != "type"}
+            self._results[index] = said
             return bodies
-        said = draft.take_delta(index, delta)
-        return bodies or None if said is None else bodies + said
+        grown = draft.take_delta(index, delta)
+        return bodies or None if grown is None else bodies + grown
 
     def stop_step(self, fields: dict[str, JsonText]) -> list[ev.Body]:
         """`step.stop`, `content.stop`."""
@@ -123,9 +128,15 @@ class InteractionsStream(StreamReader[dict[str, JsonText]]):
 
     def _finish(self, draft: Answer, interaction: dict[str, JsonText]) -> list[ev.Body]:
         given = interaction.get("steps", interaction.get("outputs", "[]"))
-        bodies = self._take_list(draft, split_array(given) if given.startswith("[") else [])
-        bodies += draft.note_news(_rest(interaction)) + draft.measure(interaction.get("usage", "null"))
+        steps = split_array(given) if given.startswith("[") else []
         status = maybe_text(interaction, "status")
+        for step in steps:
+            fields = split(step)
+            if need_text(fields, "type") == RESULT:
+                _check_result(fields)
+        draft.check_list(steps)
+        used = draft.measure(interaction.get("usage", "null"))  # the last that may raise
+        bodies = self._take_list(draft, steps) + draft.note_news(_rest(interaction)) + used
         if status in _OPEN:
             return bodies
         self._conclude(_end_of(status, interaction))
@@ -169,7 +180,7 @@ class InteractionsStream(StreamReader[dict[str, JsonText]]):
         fields = self._results.pop(index, None)
         if fields is None:
             return []
-        result = Fields("{" + ",".join(f"{dump(name)}:{text}" for name, text in fields.items()) + "}", "the result")
+        result = _result(fields)
         self._has_come_back.add(fields.get("call_id"))
         parts, status = raw(result_parts(result)), result_status(result)
         return [ev.ToolResult(self._run_id, self._mint(), result.text("call_id"), status, parts)]
@@ -187,6 +198,16 @@ class InteractionsStream(StreamReader[dict[str, JsonText]]):
         """The response that is open; a stream whose beginning is lost has one too."""
         bodies = self._start(None) if self._draft is None or self._draft.is_finished else []
         return bodies, self._known()
+
+
+def _result(fields: dict[str, JsonText]) -> Fields:
+    return Fields(join_fields(fields), "the result")
+
+
+def _check_result(fields: dict[str, JsonText]) -> None:
+    """Raises `FormatError` for what is no result, or the beginning of one."""
+    result = _result(fields)
+    result_parts(result), result_status(result)
 
 
 def _rest(interaction: dict[str, JsonText]) -> dict[str, JsonText]:

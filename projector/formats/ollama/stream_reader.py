@@ -67,17 +67,16 @@ class OllamaStream(StreamReader[dict[str, JsonText]]):
         if not kind:
             return None
         message = Fields(fields["message"], "the message")
-        blocks = message_blocks(message, lambda ref: ref or "")  # before anything is changed
+        blocks = message_blocks(message, lambda ref: ref or "")  # before anything is changed, as what follows
+        is_done, used, rest = decode(fields.get("done", "null")) is True, _usage_of(fields), message.rest(*KNOWN)
+        reason = maybe_text(fields, "done_reason") if is_done else None
         bodies, draft = self._open()
         for block in blocks:
             bodies += draft.add(block)
         bodies += draft.learn({name: said for name, said in fields.items() if name not in (*_OF_ANSWER, *_COUNTS)})
-        rest = message.rest(*KNOWN)
         bodies += draft.note_news({EXTRA: join_fields(rest)}) if rest else []
-        bodies += draft.measure(fields)
-        if decode(fields.get("done", "null")) is not True:
-            return bodies
-        return bodies + self._finish(draft, maybe_text(fields, "done_reason"))
+        bodies += [] if used is None else draft.use(used)
+        return bodies + self._finish(draft, reason) if is_done else bodies
 
     def _finish(self, draft: _Answer, reason: str | None) -> list[ev.Body]:
         if reason in _FAILED:
@@ -115,10 +114,9 @@ class _Answer(ResponseDraft[OpenBlock]):
         said = {name: text for name, text in fields.items() if not says_nothing(text)}
         return self.note_news({name: text for name, text in said.items() if name not in _ONCE or name not in self.noted})
 
-    def measure(self, fields: Mapping[str, JsonText]) -> list[ev.Body]:
-        """Tokens of the prompt and of the answer; one that was read before may not be counted."""
-        counts = {name: fields[name] for name in _COUNTS if not says_nothing(fields.get(name, "null"))}
-        if not counts:
-            return []
-        given, made = (maybe_whole(counts, name) for name in _COUNTS)
-        return self.use(ev.RunUsage("", "", given, made, raw=raw(join_fields(counts))))
+
+def _usage_of(fields: Mapping[str, JsonText]) -> ev.RunUsage | None:
+    """Tokens of the prompt and of the answer; one that was read before may not be counted. Raises `FormatError`."""
+    counts = {name: fields[name] for name in _COUNTS if not says_nothing(fields.get(name, "null"))}
+    given, made = (maybe_whole(counts, name) for name in _COUNTS)
+    return ev.RunUsage("", "", given, made, raw=raw(join_fields(counts))) if counts else None

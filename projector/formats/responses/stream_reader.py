@@ -9,6 +9,7 @@ Source: the public API reference of *Responses, Streaming events*.
 
 from __future__ import annotations
 
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -76,7 +77,15 @@ class ResponsesStream(StreamReader[dict[str, JsonText]]):
             raise FormatError(f'a Responses stream begins with "response.created", not with {kind!r}')
         return kind, fields
 
-    def _take(self, kind: str, fields: dict[str, JsonText], text: JsonText) -> list[ev.Body] | None:  # noqa: ARG002 - one shape
+    def _take(self, kind: str, fields: dict[str, JsonText], text: JsonText) -> list[ev.Body] | None:
+        before = copy(self._numbers)
+        try:
+            return self._take_numbered(kind, fields, text)
+        except (FormatError, InvalidJson):
+            self._numbers = before  # it may come again, and be whole then
+            raise
+
+    def _take_numbered(self, kind: str, fields: dict[str, JsonText], text: JsonText) -> list[ev.Body] | None:  # noqa: ARG002
         if kind.startswith("response.") and self._numbers.is_old(fields, is_start=self._is_another(kind, fields)):
             return []
         if kind in _BEGINS:
