@@ -183,6 +183,14 @@ REFUSED: Final[dict[str, tuple[str, list[Chunk], Chunk]]] = {
             {"id": "n", "role": "assistant", "content": "c", "toolCalls": [{"id": "k", "function": {"name": 5}}]},
         ]},
     ),
+    "a snapshot between pieces of a call": (
+        "agui",
+        [
+            {"type": "TOOL_CALL_CHUNK", "toolCallId": "k", "toolCallName": "look", "delta": "{"},
+            {"type": "TOOL_CALL_CHUNK", "toolCallId": "k", "delta": "}"},
+        ],
+        {"type": "MESSAGES_SNAPSHOT", "messages": [{"id": "n", "role": "assistant", "content": 5}]},
+    ),
 }  # fmt: skip
 """What is refused ahead of the last chunk."""
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from projector.formats.agui.growing import Answer
+    from projector.formats.agui.known import News
+    from projector.formats.shared.history import HistoryMessage
 
 __all__ = ["AguiStream", "write_stream"]
 _FORMER: Final = {
@@ -82,8 +84,13 @@ class AguiStream(StreamReader[Fields]):
     def _take(self, kind: str, fields: Fields, text: JsonText) -> list[ev.Body] | None:
         handle = _HANDLERS.get(_FORMER.get(kind, kind))
         if handle is not None and kind != "REASONING_ENCRYPTED_VALUE":
-            if self._chunk is not None and kind not in (*_CHUNKS, "MESSAGES_SNAPSHOT"):
-                handle(AguiStream(self._run_id, str), fields)  # what is refused ends nothing: all that it needs is read before
+            if (
+                self._chunk is not None and kind not in _CHUNKS
+            ):  # what is refused ends nothing: all that it needs is read before
+                if kind == "MESSAGES_SNAPSHOT":
+                    self._news(fields)
+                else:
+                    handle(AguiStream(self._run_id, str), fields)
             self._owed += ([] if kind in _CHUNKS else self._end_chunk()) + self._opened.settle()
         bodies = None if handle is None else handle(self, fields)
         self._begun = True
@@ -283,8 +290,7 @@ class AguiStream(StreamReader[Fields]):
 
     def take_snapshot(self, event: Fields) -> list[ev.Body] | None:
         """MESSAGES_SNAPSHOT: what no event has said. It is kept where it says something else than they did."""
-        news = self._known.compare(event.objects("messages"), self._opened.waiting, self._opened.growing)
-        drafts = drafts_of(news.messages)  # the last that may raise
+        news, drafts = self._news(event)
         self._known.become(news.others)
         bodies: list[ev.Body] = [ev.BlockSealed(*place, text=text) for place, text in news.texts.items()]
         for tool_call_id, arguments in news.arguments.items():
@@ -297,6 +303,11 @@ class AguiStream(StreamReader[Fields]):
             bodies += self._opened.take_in(draft)
         bodies += self._opened.settle()
         return [*bodies, ev.RawEvent(PROVIDER, raw(event.source))] if news.differs else bodies
+
+    def _news(self, event: Fields) -> tuple[News, list[HistoryMessage]]:
+        """What a snapshot says that is new, and the messages that it becomes. Raises `FormatError`."""
+        news = self._known.compare(event.objects("messages"), self._opened.waiting, self._opened.growing)
+        return news, drafts_of(news.messages)
 
     def _begin(self, ref: str | None, begin: Beginning, *, joins: bool = False) -> tuple[list[ev.Body], Answer]:
         return self._opened.place(ref, begin.group, role=begin.role, name=begin.name, joins=joins)
