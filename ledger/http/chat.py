@@ -39,6 +39,7 @@ _WITHDRAWN: Final = f"{DATA}{WITHDRAWN}"
 _DONE: Final = b"data: [DONE]\n\n"
 _ENDS: Final = ("finish", "abort", "error")
 _ENDINGS: Final = (ev.RunFinished.TYPE, ev.RunRecovered.TYPE, ev.RunPaused.TYPE)
+_BEGINNINGS: Final = (ev.MessageStarted.TYPE, ev.ToolResult.TYPE)
 _PAUSED: Final = {"type": "finish", "finishReason": "tool-calls"}
 """A person is asked: the client answers only when the stream is over."""
 Chunks = list[dict[str, Any]]
@@ -129,10 +130,13 @@ def _require_told(event: Event, said: Chunks, run_id: str, shown: set[str]) -> N
 
     `shown` are the messages of the run. What has gone out says which they are, and no table, which is of another moment.
     """
+    is_withdrawn = bool(said) and said[-1]["type"] == _WITHDRAWN
+    if not is_withdrawn and event.type not in _BEGINNINGS:  # most are pieces of text, and are read once
+        return
     body = body_of(event)
     if isinstance(body, ev.MessageStarted | ev.ToolResult) and body.run_id == run_id:
         shown.add(body.message_id)
-    if not said or said[-1]["type"] != _WITHDRAWN:
+    if not is_withdrawn:
         return
     if not isinstance(body, ev.MessageRedacted) or body.message_id in shown:
         raise BrokenOff
