@@ -7,30 +7,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from ledger import open_ledger
 from projector.context.budget import Budget
 from projector.context.pipeline import Pipeline, Summaries
 from projector.context.result_stages import NearDuplicates
 from projector.context.tool_groups import ids_of, pair
 from tests.talk import new
 from tests.test_context_broken import CUT as SHORT
-from tests.test_context_broken import LONG, expiring, fill, results_of, summing
+from tests.test_context_broken import LONG, expiring, ledger, results_of, summing
 from tests.test_context_properties import facts, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from ledger import Ledger
 
+__all__ = ["ledger"]
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def ledger(anyio_backend: object) -> AsyncIterator[Ledger]:
-    del anyio_backend
-    async with open_ledger("memory:") as made:
-        await fill(made)
-        yield made
 
 
 async def test_a_result_that_comes_after_its_call_was_summarised_is_not_lost(ledger: Ledger) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from stream import StoreUnusable, open_store
-from stream.nats.address import read_address
+from stream.nats.address import OPTIONS, read_address
 from stream.urls import shown_url
 from tests.nats_server import running
 
@@ -116,3 +116,10 @@ async def test_odd_characters_of_a_password_or_token_are_written_as_in_any_url(m
             assert (await store.bounds("s")).head == 0
         with pytest.raises(StoreUnusable, match="refuses this user"):
             await open_store(server.url(user=user.replace("%25", "")))
+
+
+@pytest.mark.parametrize("option", [*OPTIONS, "schema", "wake", "dialect"])
+def test_what_stands_behind_a_secret_is_shown_where_it_is_an_option(option: str) -> None:
+    """So whoever adds one says it there, too."""
+    shown = f"nats://a:1?{option}=x" if option != "system" else "nats://a:1"
+    assert shown_url(f"nats://a:1?token={SECRET}&{option}=x") == shown

@@ -10,7 +10,7 @@ from stream.errors import StoreUnusable
 from stream.urls import shown_url
 
 SCHEMES: Final = ("nats", "tls")
-_OPTIONS: Final = ("stream", "replicas", "shards", "sync", "monitor", "system")
+OPTIONS: Final = ("stream", "replicas", "shards", "sync", "monitor", "system")
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _REPLICAS: Final = (1, 3, 5)
 _MAX_SHARDS: Final = 64
@@ -73,12 +73,12 @@ def read_address(url: str) -> Address:
     if "@" in url.partition("://")[2][len(parts.netloc) :]:  # all of it is a password's, or nobody knows what
         raise StoreUnusable(name, _UNREADABLE)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    unknown = sorted(options.keys() - set(_OPTIONS))
+    unknown = sorted(options.keys() - set(OPTIONS))
     if unknown:
         said = "what has no value is"  # it may be a piece of a password, as what is not shown
         if options[unknown[0]]:
             said = f"{unknown[0]}= is" if f"{unknown[0]}=" in name else "what is not shown is"
-        raise StoreUnusable(name, f"{said} no option: there are {', '.join(_OPTIONS)}; write & as %26 in a password")
+        raise StoreUnusable(name, f"{said} no option: there are {', '.join(OPTIONS)}; write & as %26 in a password")
     if not hosts or parts.path.strip("/"):
         raise StoreUnusable(name, "nats://host:port,host2:port?stream=NAME is meant")
     stream = options.get("stream", "tailfold")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from stream.errors import CorruptEvent
 from stream.tables.bounds import check_bounds, watermark_of
-from stream.tables.known import Known, without_oldest
+from stream.tables.known_producers import Known, without_oldest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -10,7 +10,7 @@ import msgspec
 from stream.admission import Append
 from stream.postgres.keys import Stream
 from stream.records import AppendResult
-from stream.tables.known import Known
+from stream.tables.known_producers import Known
 
 
 class Place(NamedTuple):

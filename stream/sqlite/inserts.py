@@ -13,7 +13,7 @@ from stream.records import AppendResult
 from stream.sqlite.batches import MAX_DATA_BYTES, MAX_LAST, has_room, pack_batch, pack_mark
 from stream.sqlite.key_cache import Stream
 from stream.tables.chunks import append_place, checksum
-from stream.tables.known import Known
+from stream.tables.known_producers import Known
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stream.tables.bounds import check_bounds
-from stream.tables.known import Known, without_oldest
+from stream.tables.known_producers import Known, without_oldest
 
 if TYPE_CHECKING:
     from stream.admission import Append

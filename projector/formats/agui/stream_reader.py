@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from projector.formats.agui.known import News
     from projector.formats.shared.history import HistoryMessage
 
+    Handler = Callable[["AguiStream", Fields], list[ev.Body] | None]
+
 __all__ = ["AguiStream", "write_stream"]
 _FORMER: Final = {
     "THINKING_START": "REASONING_START",
@@ -84,13 +86,8 @@ class AguiStream(StreamReader[Fields]):
     def _take(self, kind: str, fields: Fields, text: JsonText) -> list[ev.Body] | None:
         handle = _HANDLERS.get(_FORMER.get(kind, kind))
         if handle is not None and kind != "REASONING_ENCRYPTED_VALUE":
-            if (
-                self._chunk is not None and kind not in _CHUNKS
-            ):  # what is refused ends nothing: all that it needs is read before
-                if kind == "MESSAGES_SNAPSHOT":
-                    self._news(fields)
-                else:
-                    handle(AguiStream(self._run_id, str), fields)
+            if self._chunk is not None and kind not in _CHUNKS:
+                self._read_all(kind, handle, fields)
             self._owed += ([] if kind in _CHUNKS else self._end_chunk()) + self._opened.settle()
         bodies = None if handle is None else handle(self, fields)
         self._begun = True
@@ -304,6 +301,13 @@ class AguiStream(StreamReader[Fields]):
         bodies += self._opened.settle()
         return [*bodies, ev.RawEvent(PROVIDER, raw(event.source))] if news.differs else bodies
 
+    def _read_all(self, kind: str, handle: Handler, event: Fields) -> None:
+        """Raises `FormatError` where an event lacks what it needs, before anything ends: what is refused ends nothing."""
+        if kind == "MESSAGES_SNAPSHOT":
+            self._news(event)
+        else:
+            handle(AguiStream(self._run_id, str), event)
+
     def _news(self, event: Fields) -> tuple[News, list[HistoryMessage]]:
         """What a snapshot says that is new, and the messages that it becomes. Raises `FormatError`."""
         news = self._known.compare(event.objects("messages"), self._opened.waiting, self._opened.growing)
@@ -348,7 +352,7 @@ class AguiStream(StreamReader[Fields]):
         return answer.close_text(ref)
 
 
-_HANDLERS: Final[dict[str, Callable[[AguiStream, Fields], list[ev.Body] | None]]] = {
+_HANDLERS: Final[dict[str, Handler]] = {
     "RUN_STARTED": AguiStream.start_run,
     "RUN_FINISHED": AguiStream.finish_run,
     "RUN_ERROR": AguiStream.fail,
