@@ -135,6 +135,14 @@ REFUSED: Final[dict[str, tuple[str, list[Chunk], Chunk]]] = {
         ],
         {"event_type": "stream-end", "finish_reason": "COMPLETE", "response": {"text": "So it is", "meta": 5}},
     ),
+    "a count that is none": (
+        "anthropic",
+        [
+            {"type": "message_start", "message": {"id": "m", "role": "assistant", "usage": {"output_tokens": 1}}},
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 7}},
+        ],
+        {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 5, "input_tokens": "many"}},
+    ),
     "a response that ends": (
         "gemini",
         [
